@@ -1,0 +1,1 @@
+"""Collectors, the frozen snapshot and the fleet rules."""

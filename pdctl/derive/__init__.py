@@ -1,0 +1,1 @@
+"""Layout manifests derived from a model config and engine arguments. Imports neither numpy nor an HTTP client."""

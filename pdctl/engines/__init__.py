@@ -1,0 +1,1 @@
+"""Engine adapters: command lines, readiness, live layouts; they know no launcher."""

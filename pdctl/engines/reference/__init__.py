@@ -1,0 +1,1 @@
+"""The reference engine: a small hybrid model with every kind of state that PD moves."""

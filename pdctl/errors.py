@@ -1,0 +1,67 @@
+"""Errors of pdctl, each with the exit status of the contract.
+
+PdctlError                     exit 1   the tool itself failed
+├── InputError                 exit 2   unusable input: file, line, key, found, expected
+│   ├── FleetFileError
+│   └── ConfigError                     a model config that is not understood: which key
+├── GateError                  exit 3   a gate of `up` failed, a fleet is absent or degraded
+├── FindingsError              exit 3   the report says which
+└── Interrupted                exit 130
+"""
+
+
+class PdctlError(Exception):
+    """Base of every error that pdctl raises on purpose. `code` is a catalog code, `hint` says what to do."""
+
+    exit_code = 1
+    code: str = "PD0000"
+
+    def __init__(self, message: str, *, code: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code is not None:
+            self.code = code
+
+
+class InputError(PdctlError):
+    """Input that cannot be used; `where` is `file:line`, a flag, or a file."""
+
+    exit_code = 2
+    code = "PD0001"
+
+    def __init__(self, message: str, *, where: str | None = None, code: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.where = where
+
+
+class FleetFileError(InputError):
+    """A fleet file that cannot be used."""
+
+    code = "PD0002"
+
+
+class ConfigError(InputError):
+    """A model config that is not understood; the message names the key."""
+
+    code = "PD0022"
+
+
+class GateError(PdctlError):
+    """A gate of `up` did not open, or the fleet is not what was asked for."""
+
+    exit_code = 3
+    code = "PD3000"
+
+
+class FindingsError(PdctlError):
+    """At least one finding that fails the command; the report was printed."""
+
+    exit_code = 3
+
+
+class Interrupted(PdctlError):
+    """Ctrl-C or a termination signal; everything started was taken down."""
+
+    exit_code = 130
+    code = "PD3001"

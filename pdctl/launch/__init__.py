@@ -1,0 +1,1 @@
+"""Launchers start, watch and stop units; they know no engine."""

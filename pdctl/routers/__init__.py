@@ -1,0 +1,1 @@
+"""Routers in front of a fleet, as data."""

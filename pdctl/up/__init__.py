@@ -1,0 +1,1 @@
+"""Bring-up: phases as data, and their runner."""

@@ -1,0 +1,1 @@
+"""Fabrics move bytes between registered regions of two peers."""

@@ -1,0 +1,1 @@
+"""Plans: pure, address-free, provable."""

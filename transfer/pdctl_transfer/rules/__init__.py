@@ -1,0 +1,1 @@
+"""Rules over a pair of manifests: pure functions, one idea a file, listed and not discovered."""

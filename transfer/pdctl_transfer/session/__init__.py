@@ -1,0 +1,1 @@
+"""Registry, handshake and the life of a request on both sides."""
