@@ -1,0 +1,56 @@
+# Every target does its own set-up and can be repeated.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help setup demo test lint docs bench test-engines test-rdma test-cluster test-matrix soak clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: $(STAMP)  ## everything for the rest, into .venv
+
+$(STAMP): pyproject.toml transfer/pyproject.toml topology/pyproject.toml tools/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh tools/setup.sh
+	@touch $@
+
+demo: $(STAMP)  ## the default fleet up, compared with an aggregate engine, and down again
+	@$(BIN)/python -m pdctl.demo
+
+# Half of the suite waits on real processes, so two workers suit two cores.
+test: $(STAMP)  ## the tests that need no GPU, no HCA and no network
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not matrix and not soak and not engines and not rdma and not cluster"
+
+lint: $(STAMP)  ## style, types, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+docs: $(STAMP)  ## the site, strict, into build/docs
+	$(BIN)/python tools/gen_docs.py --check
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+bench: $(STAMP)  ## a table of ratios, and build/bench.json
+	@$(BIN)/python -m tests.bench.run
+
+test-engines: $(STAMP)  ## the real SGLang, vLLM and routers, in environments of their own
+	sh tests/engines/run.sh
+
+test-rdma: $(STAMP)  ## real verbs devices (soft-RoCE in a virtual machine)
+	sh labs/test_rdma.sh
+
+test-cluster: $(STAMP)  ## SSH hosts in network namespaces
+	sh labs/test_cluster.sh
+
+test-matrix: $(STAMP)  ## the full parity matrix over Mooncake and NIXL
+	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout=600 -m matrix
+
+soak: $(STAMP)  ## ten minutes of mixed load with aborts
+	$(BIN)/python -m tests.integration.transfer.soak --seconds 600
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

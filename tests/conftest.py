@@ -1,0 +1,43 @@
+"""Held for every test: in CI a skip that is not listed with its reason fails, and state stays in the test's folder."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.toml")
+
+
+def _refuse_unlisted_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """With CI=true turns a skip into a failure, unless `allowed_skips.toml` lists the node with a reason."""
+    if not report.skipped or hasattr(report, "wasxfail") or os.environ.get("CI") != "true":
+        return
+    allowed = tomllib.loads(ALLOWED_SKIPS.read_text(encoding="utf-8"))
+    if not allowed.get(report.nodeid.partition("[")[0]):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{report.nodeid} was skipped in CI and {ALLOWED_SKIPS.name} does not list it: {report.longrepr}"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):  # type: ignore[no-untyped-def]
+    """Judges skips of tests and fixtures."""
+    report = yield
+    _refuse_unlisted_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):  # type: ignore[no-untyped-def]
+    """Judges skips of whole modules."""
+    report = yield
+    _refuse_unlisted_skip(report)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the state of the person who runs it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg-state"))
