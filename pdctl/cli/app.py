@@ -1,0 +1,139 @@
+"""The command table and the outermost edge: which command runs, and how its errors become an exit status.
+
+`pdctl --version` and `pdctl --help` import nothing but this file; a command's module, and typer with it, is imported
+when that command runs. A command module `pdctl/cli/<name>.py` exposes one function `command`, whose annotated
+parameters typer turns into options, and which returns its exit status (None: 0).
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+USAGE_ERROR = 2
+
+
+class Command(NamedTuple):
+    """One row of the table. The module is named, not imported. (A dataclass would cost 25 ms of every start.)"""
+
+    name: str
+    group: str
+    help: str
+
+    @property
+    def module(self) -> str:
+        return f"pdctl.cli.{self.name.replace('-', '_')}"
+
+
+COMMANDS = (
+    Command("up", "Run a fleet", "Bring a fleet up, phase by phase"),
+    Command("down", "Run a fleet", "Take a fleet down; leave nothing behind"),
+    Command("status", "Run a fleet", "Say what runs and whether it answers"),
+    Command("logs", "Run a fleet", "Print or follow the log of a unit"),
+    Command("check", "Before it runs", "Will this pair work? Judge a fleet file or two layouts"),
+    Command("preflight", "Before it runs", "Judge the hosts that a fleet is to run on"),
+    Command("layout", "Before it runs", "Print the layout of one side"),
+    Command("plan", "Before it runs", "Print what is copied from where to where"),
+    Command("discover", "Before it runs", "Show this host's adapters, GPUs and how they lie"),
+    Command("explain", "Look up", "Explain a code: what it means, what to do"),
+    Command("schema", "Look up", "Print the JSON schema of the fleet file"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `pdctl ARGV` and return its exit status. Never raises; never shows a traceback unless PDCTL_DEBUG is set."""
+    try:
+        status = _dispatch(list(argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _broken_pipe()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except Exception as error:  # noqa: BLE001  the outermost edge
+        from pdctl.cli.failure import report
+
+        return report(error)
+    return status
+
+
+def _dispatch(argv: list[str]) -> int:
+    match argv:
+        case [] | ["-h" | "--help" | "help"]:
+            sys.stdout.write(_overview())
+            return 0
+        case ["-V" | "--version"]:
+            from pdctl import __version__
+
+            sys.stdout.write(f"pdctl {__version__}\n")
+            return 0
+        case ["help", name, *_]:
+            return _run(_find(name), ["--help"])
+        case [name, *rest]:
+            return _run(_find(name), rest)
+    return USAGE_ERROR
+
+
+def _find(name: str) -> Command:
+    for command in COMMANDS:
+        if command.name == name:
+            return command
+    from difflib import get_close_matches
+
+    from pdctl.errors import InputError
+
+    kind = "option" if name.startswith("-") else "command"
+    names = ["--help", "--version"] if kind == "option" else ["help", *(command.name for command in COMMANDS)]
+    close = get_close_matches(name, names, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else "`pdctl --help` lists the commands"
+    raise InputError(f'no {kind} "{name}"', where="pdctl", hint=hint)
+
+
+def _run(command: Command, args: list[str]) -> int:
+    """Parse `args` as the parameters of the command's function say, and call it."""
+    import inspect
+    from importlib import import_module
+
+    import typer
+
+    module = import_module(command.module)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+    help_text = inspect.getdoc(module.command) or command.help
+    app.command(command.name, help=help_text, context_settings=settings)(module.command)
+    parser = typer.main.get_command(app)
+    status = parser.main(args=args, prog_name=f"pdctl {command.name}", standalone_mode=False)
+    return status if isinstance(status, int) else 0
+
+
+def _overview() -> str:
+    """The top-level help, from the table alone."""
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [
+        "Usage: pdctl COMMAND [ARGS]...",
+        "",
+        "Runs fleets that serve large language models with prefill and decode",
+        "disaggregated: will this pair work, bring it up, is it moving what it",
+        "should, and why not.",
+    ]
+    for group in dict.fromkeys(command.group for command in COMMANDS):
+        lines += ["", f"{group}:"]
+        lines += [f"  {command.name:<{width}}  {command.help}" for command in COMMANDS if command.group == group]
+    lines += [
+        "",
+        "Options:",
+        f"  {'--version':<{width}}  Print the version",
+        f"  {'--help':<{width}}  This text; after a command, that command's",
+        "",
+        "Exit status: 0 all held, 1 pdctl failed, 2 unusable input, 3 an error was",
+        "found, 4 only warnings (with --fail-on warning), 130 interrupted.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _broken_pipe() -> int:
+    """The reader has gone: say nothing, and keep the interpreter from complaining when it flushes at exit."""
+    import os
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    return 1

@@ -1,0 +1,58 @@
+"""How an error becomes a message on standard error and an exit status."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from pdctl.cli.output import paint
+
+
+def report(error: Exception) -> int:
+    """Print `error CODE where  message`, then the hint; return the exit status of the contract."""
+    import typer
+
+    from pdctl.errors import PdctlError
+    from pdctl_transfer.errors import ManifestError, TransferError
+
+    if os.environ.get("PDCTL_DEBUG"):
+        traceback.print_exception(error)
+    match error:
+        case PdctlError():
+            return _say(error.exit_code, error.code, getattr(error, "where", None), error.message, error.hint)
+        case ManifestError():
+            return _say(2, error.code, error.source, f"{error.path or '$'}: {error.reason}", None)
+        case TransferError():
+            return _say(1, error.code, None, error.message, None)
+        case typer.TyperException():
+            return _usage(error)
+        case typer.Abort():
+            return 130
+    where = _raised_at(error)
+    message = f"unexpected {type(error).__name__}: {error}"
+    return _say(1, "PD0000", where, message, "this is a fault of pdctl; PDCTL_DEBUG=1 shows the traceback")
+
+
+def _usage(error: Exception) -> int:
+    """An error of the option parser: in our shape, with the nearest option."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "pdctl"
+    message = str(getattr(error, "message", "") or error.format_message())  # type: ignore[attr-defined]
+    near = sorted(getattr(error, "possibilities", None) or [])
+    hint = f"did you mean {' or '.join(near)}?" if near else f"`{command} --help` says what it takes"
+    if getattr(error, "param", None) is not None:
+        message = error.format_message()  # type: ignore[attr-defined]
+    return _say(2, "PD0001", command, message.rstrip("."), hint)
+
+
+def _say(status: int, code: str, where: str | None, message: str, hint: str | None) -> int:
+    head = " ".join(filter(None, (paint("error", "bold red"), code, where)))
+    sys.stderr.write(f"{head}  {message}\n")
+    for line in (hint or "").splitlines():
+        sys.stderr.write(f"  {line}\n")
+    return status
+
+
+def _raised_at(error: Exception) -> str | None:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
