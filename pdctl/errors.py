@@ -30,15 +30,18 @@ class InputError(PdctlError):
     exit_code = 2
     code = "PD0001"
 
-    def __init__(self, message: str, *, where: str | None = None, code: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, where: str | None = None, code: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(message, code=code, hint=hint)
         self.where = where
 
 
 class FleetFileError(InputError):
-    """A fleet file that cannot be used."""
+    """A fleet file that cannot be used; `others` are further faults of the same file, in its order."""
 
     code = "PD0002"
+    others: tuple["FleetFileError", ...] = ()
 
 
 class ConfigError(InputError):

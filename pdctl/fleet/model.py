@@ -1,0 +1,158 @@
+"""What a fleet file can say: `pdctl.fleet/v1`.
+
+Every field that an operator may leave out has a default here, and only here. A key that is not listed is an error, so
+that a typing mistake never becomes a default; engine flags that pdctl does not model go through `args`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
+
+SCHEMA = "pdctl.fleet/v1"
+Engine = Literal["reference", "sglang", "vllm"]
+
+
+def _text(value: Any) -> Any:
+    """YAML reads `OMP_NUM_THREADS: 1` as a number; a variable or a flag's value is text all the same."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Text = Annotated[str, BeforeValidator(_text)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Size = Annotated[int, Field(ge=1, le=65536)]
+
+
+class Section(BaseModel):
+    """Strict: no unknown key, no silent conversion, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class Model(Section):
+    """The model that every engine serves."""
+
+    path: str = Field(description="A folder with a config.json, a name the engine resolves, or `builtin:NAME`.")
+    name: str | None = Field(default=None, description="The served name; the last part of `path` unless given.")
+
+    @property
+    def served_name(self) -> str:
+        """The name that clients ask for."""
+        return self.name or self.path.rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+
+
+class Transfer(Section):
+    """How state moves from prefill to decode."""
+
+    backend: Literal["mooncake", "nixl", "mori", "ascend"] = "mooncake"
+    protocol: Literal["rdma", "tcp"] = "rdma"
+    devices: list[str] = Field(default=[], description="HCAs, such as mlx5_0; none: the engine chooses.")
+    options: dict[str, Any] = Field(default={}, description="Connector options, passed through to the engine.")
+
+
+class Launcher(Section):
+    """What starts the engines."""
+
+    kind: Literal["local"] = "local"
+
+
+class Pool(Section):
+    """Equal engines of one role. Sizes are those of one engine."""
+
+    name: Name = Field(default="", description="Told apart by it; the role's name unless given.")
+    replicas: Annotated[int, Field(ge=0, le=4096)] = 1
+    hosts: list[str] = Field(default=[], description="Where the replicas run, in turn; none: this host.")
+    engine: Engine | None = Field(default=None, description="Another engine than the fleet's.")
+    image: str | None = Field(default=None, description="Container image, for launchers that take one.")
+    environment: str | None = Field(default=None, description="Virtual environment whose Python runs the engine.")
+
+    attn_tp: Size = Field(default=1, description="Attention tensor parallelism: tp / dp / cp.")
+    pp: Size = 1
+    dp: Size = Field(default=1, description="Attention data parallelism.")
+    cp: Size = Field(default=1, description="Attention context parallelism.")
+    page_size: Size | None = Field(default=None, description="Tokens a page; none: the engine's default.")
+    kv_cache_dtype: str = "auto"
+    speculative: dict[str, Any] | None = Field(
+        default=None, description="Speculative decoding, in the engine's own words."
+    )
+
+    args: list[Text] = Field(default=[], description="Engine flags, passed through; one list item a word.")
+    env: dict[str, Text] = Field(default={}, description="Environment variables of the engine.")
+    ports: dict[str, Port] = Field(
+        default={}, description="By purpose: http, bootstrap, side_channel; others are chosen free."
+    )
+    devices: list[Text] = Field(default=[], description="Accelerators of one replica, as the engine counts them.")
+
+    _role: str = PrivateAttr("")
+    _key: str = PrivateAttr("")
+
+    @property
+    def role(self) -> str:
+        """prefill, decode, or another role's name."""
+        return self._role
+
+    @property
+    def key(self) -> str:
+        """Where the pool stands in the file: `prefill`, `decode.1`, `roles.encode`."""
+        return self._key
+
+    @property
+    def tp(self) -> int:
+        """Ranks of one pipeline stage: the engine's own --tp-size under attention DP and CP."""
+        return self.attn_tp * self.dp * self.cp
+
+    @property
+    def members(self) -> list[str]:
+        """Names of the replicas: `prefill-0`, `prefill-1`, …"""
+        return [f"{self.name}-{index}" for index in range(self.replicas)]
+
+
+def _one_or_many(value: Any) -> Any:
+    """A role is one pool or a list of named pools; held as a list, so that everything else sees one shape."""
+    return [value] if isinstance(value, Mapping) else value
+
+
+Pools = Annotated[list[Pool], BeforeValidator(_one_or_many), Field(min_length=1)]
+
+
+class Router(Section):
+    """What pairs prefill with decode for each request."""
+
+    kind: Literal["smg", "sglang-router", "vllm-router"] = "smg"
+    host: str = Field(default="127.0.0.1", description="The address it listens on; 0.0.0.0 opens it to the network.")
+    port: Port | None = Field(default=None, description="None: a free one.")
+    args: list[Text] = Field(default=[], description="Router flags, passed through; one list item a word.")
+    env: dict[str, Text] = {}
+
+
+class Fleet(Section):
+    """One fleet: a model, served by pools of engines with prefill and decode apart, behind a router."""
+
+    schema_: Literal["pdctl.fleet/v1"] = Field(alias="schema")
+    name: Name
+    model: Model
+    engine: Engine
+    transfer: Transfer = Transfer()
+    launcher: Launcher = Launcher()
+    prefill: Pools
+    decode: Pools
+    roles: dict[Name, Pools] = Field(default={}, description="Further roles by name: aggregate, encode, …")
+    router: Router = Router()
+
+    @model_validator(mode="after")
+    def _place_pools(self) -> "Fleet":
+        """Tell each pool its role; name the unnamed after it."""
+        for role, pools in self._groups():
+            for pool in pools:
+                pool._role = role
+                if not pool.name:
+                    object.__setattr__(pool, "name", role)
+        return self
+
+    def _groups(self) -> list[tuple[str, list[Pool]]]:
+        return [("prefill", self.prefill), ("decode", self.decode), *self.roles.items()]
+
+    def pools(self, role: str | None = None) -> tuple[Pool, ...]:
+        """The pools of a role in the file's order; of all roles for None."""
+        return tuple(pool for name, pools in self._groups() if role in (None, name) for pool in pools)

@@ -1,0 +1,66 @@
+"""What a fleet file can get wrong although each value alone is legal. Judged before anything starts."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pdctl.errors import FleetFileError
+from pdctl.fleet.load import LoadedFleet
+
+_RESERVED = ("router",)
+
+
+def judge(loaded: LoadedFleet) -> None:
+    """Raise the first fault (FleetFileError), the rest in its `others`."""
+    faults = [*_names(loaded), *_ports(loaded), *_args(loaded)]
+    if faults:
+        first, *others = faults
+        first.others = tuple(others)
+        raise first
+
+
+def _names(loaded: LoadedFleet) -> Iterator[FleetFileError]:
+    """Pools are told apart by name, and their members must not collide with each other or the router."""
+    pools = loaded.pools()
+    counts = Counter(pool.name for pool in pools)
+    for pool in pools:
+        if counts[pool.name] > 1 or pool.name in _RESERVED:
+            message = f"{pool.key}: the name {pool.name!r} is taken"
+            hint = "give each pool a `name` of its own"
+            yield FleetFileError(message, where=loaded.where(f"{pool.key}.name"), code="PD0008", hint=hint)
+
+
+def _ports(loaded: LoadedFleet) -> Iterator[FleetFileError]:
+    """A port is given once a host; replicas on one host count up from the port given."""
+    taken: dict[tuple[str, int], str] = {}
+    router = loaded.fleet.router
+    if router.port:
+        taken["localhost", router.port] = "router.port"
+    for pool in loaded.pools():
+        for purpose, port in pool.ports.items():
+            key = f"{pool.key}.ports.{purpose}"
+            for index in range(pool.replicas):
+                host, step = host_of(pool.hosts, index)
+                other = taken.setdefault((host, port + step), key)
+                if other != key:
+                    message = f"{key}: port {port + step} on {host} is already {other}'s"
+                    hint = f"given at {loaded.where(other)}; replicas on one host count up from the port given"
+                    yield FleetFileError(message, where=loaded.where(key), code="PD0009", hint=hint)
+                    break
+
+
+def host_of(hosts: list[str], index: int) -> tuple[str, int]:
+    """The host of a replica, and how many replicas of the pool it already holds."""
+    return (hosts[index % len(hosts)], index // len(hosts)) if hosts else ("localhost", index)
+
+
+def _args(loaded: LoadedFleet) -> Iterator[FleetFileError]:
+    """One list item a word: `--flag value` as one item reaches the engine as one unknown flag."""
+    sections = [("router", loaded.fleet.router.args), *((pool.key, pool.args) for pool in loaded.pools())]
+    for section, args in sections:
+        for index, word in enumerate(args):
+            flag, _, value = word.partition(" ")
+            if word.startswith("--") and value.strip() and "=" not in flag:
+                key = f"{section}.args.{index}"
+                hint = f'write two items: "{flag}", "{value.strip()}"'
+                message = f'{key}: found "{word}", expected one word'
+                yield FleetFileError(message, where=loaded.where(key), code="PD0004", hint=hint)

@@ -1,0 +1,169 @@
+"""YAML with the line of every key: plain data for the model, and a map from dotted key to line.
+
+Read from PyYAML's node tree rather than through its constructors, because those drop the line numbers, let the last of
+two equal keys win in silence, and expand aliases without bound.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pdctl.errors import FleetFileError
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 100_000
+
+Key = tuple[str | int, ...]
+
+
+@dataclass
+class Document:
+    """One parsed file: its data, and the line (from 1) at which each key stands."""
+
+    path: str
+    data: Any
+    lines: dict[Key, int] = field(default_factory=dict)
+
+    def where(self, key: Key) -> str:
+        """`file:line` of the key, or of the nearest mapping around it."""
+        while key and key not in self.lines:
+            key = key[:-1]
+        return f"{self.path}:{self.lines.get(key, 1)}"
+
+
+def read(path: Path) -> bytes:
+    """The file's bytes, at most `MAX_BYTES`. Raises FleetFileError (PD0002, PD0006)."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = "examples/tiny-hybrid.yaml is one to start from" if isinstance(error, FileNotFoundError) else None
+        raise FleetFileError(f"cannot be read: {reason}", where=str(path), code="PD0002", hint=hint) from error
+    if len(content) > MAX_BYTES:
+        raise FleetFileError(f"larger than {MAX_BYTES >> 10} KiB", where=str(path), code="PD0006")
+    return content
+
+
+def parse(content: bytes, path: str) -> Document:
+    """Parse one YAML document. Raises FleetFileError: PD0006 for what is not YAML, PD0007 for a repeated key."""
+    text = _decode(content, path)
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            raise FleetFileError("the file is empty", where=path, code="PD0006")
+        document = Document(path, None)
+        document.data = _Reader(loader, document).value(root, ())
+    except yaml.MarkedYAMLError as error:
+        raise _syntax(error, path) from error
+    except yaml.YAMLError as error:
+        raise FleetFileError(" ".join(str(error).split()), where=path, code="PD0006") from error
+    except RecursionError:
+        raise FleetFileError("nested too deeply", where=path, code="PD0006") from None
+    finally:
+        loader.dispose()
+    return document
+
+
+def _decode(content: bytes, path: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise FleetFileError(message, where=f"{path}:{line}", code="PD0006", hint="save the file as UTF-8") from None
+
+
+def _syntax(error: yaml.MarkedYAMLError, path: str) -> FleetFileError:
+    mark = error.problem_mark or error.context_mark
+    where = f"{path}:{mark.line + 1}" if mark else path
+    problem = error.problem or error.context or "not YAML"
+    hint = None
+    if "'\\t'" in problem:
+        problem, hint = "a tab where YAML takes only spaces", "indent with spaces"
+    elif "single document" in (error.context or ""):
+        problem, hint = "a second document", "one fleet a file"
+    return FleetFileError(f"not YAML: {problem}", where=where, code="PD0006", hint=hint)
+
+
+class _Reader:
+    """Turns nodes into plain data, and notes the lines on the way."""
+
+    def __init__(self, loader: yaml.SafeLoader, document: Document) -> None:
+        self._loader = loader
+        self._document = document
+        self._open: set[int] = set()
+        self._nodes = 0
+
+    def value(self, node: yaml.Node, key: Key) -> Any:
+        with self._inside(node):
+            if isinstance(node, yaml.MappingNode):
+                pairs = self._pairs(node).items()
+                return {name: self._at(pair[0], pair[1], (*key, name)) for name, pair in pairs}
+            if isinstance(node, yaml.SequenceNode):
+                return [self._at(item, item, (*key, index)) for index, item in enumerate(node.value)]
+            return self._loader.construct_object(node)
+
+    def _at(self, mark: yaml.Node, node: yaml.Node, key: Key) -> Any:
+        self._document.lines[key] = _line(mark)
+        return self.value(node, key)
+
+    def _pairs(self, node: yaml.MappingNode) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
+        """Key and value nodes by key; `<<` brings in those of other mappings, under the mapping's own."""
+        own: dict[Any, tuple[yaml.Node, yaml.Node]] = {}
+        merged: dict[Any, tuple[yaml.Node, yaml.Node]] = {}
+        for name_node, value_node in node.value:
+            if name_node.tag == "tag:yaml.org,2002:merge":
+                for source in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
+                    merged = {**self._merged(source), **merged}
+                continue
+            name = self._loader.construct_object(name_node, deep=True)
+            if not isinstance(name, Hashable):
+                raise self._fault(name_node, "a key must be a word", "PD0006")
+            if name in own:
+                first = _line(own[name][0])
+                raise self._fault(name_node, f"{name}: given twice, first in line {first}", "PD0007")
+            own[name] = (name_node, value_node)
+        return {**merged, **own}
+
+    def _merged(self, source: yaml.Node) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
+        if not isinstance(source, yaml.MappingNode):
+            raise self._fault(source, "`<<` takes a mapping or a list of mappings", "PD0006")
+        with self._inside(source):
+            return self._pairs(source)
+
+    @contextmanager
+    def _inside(self, node: yaml.Node) -> Iterator[None]:
+        """Bound what aliases expand to, and refuse those that contain themselves."""
+        if id(node) in self._open:
+            raise self._fault(node, "an alias that contains itself", "PD0006")
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise self._fault(node, f"expands to more than {MAX_NODES} values", "PD0006")
+        self._open.add(id(node))
+        yield
+        self._open.discard(id(node))
+
+    def _fault(self, node: yaml.Node, message: str, code: str) -> FleetFileError:
+        return FleetFileError(message, where=f"{self._document.path}:{_line(node)}", code=code)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def dig(data: Any, key: Key) -> Any:
+    """The value at `key`, or None where there is none."""
+    for part in key:
+        if isinstance(data, Mapping):
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
