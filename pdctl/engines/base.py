@@ -1,0 +1,125 @@
+"""What an engine adapter is: a fleet file in, command lines and judgements out. It knows no launcher and starts nothing.
+
+An adapter lives in `pdctl/engines/<name>/adapter.py` as one object `ADAPTER`, imported when a fleet names it.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from pdctl.fleet.model import Fleet, Pool
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One engine to run, with all that the fleet file left open settled."""
+
+    name: str
+    """`prefill-0`: the pool's name and the replica's index."""
+    pool: "Pool"
+    fleet: "Fleet"
+    model: str
+    """The model's path, relative ones resolved beside the fleet file."""
+    host: str
+    """The address under which its peers reach it."""
+    ports: Mapping[str, int]
+    """By purpose, all that the adapter's `purposes` named."""
+
+    @property
+    def role(self) -> str:
+        """prefill, decode, or another role."""
+        return self.pool.role
+
+    @property
+    def url(self) -> str:
+        """The root of its HTTP endpoints."""
+        return f"http://{self.host}:{self.ports['http']}"
+
+
+@dataclass(frozen=True)
+class Command:
+    """How to start one process. `env` comes on top of the launcher's own environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Why a flag is there that the fleet file does not name; `up --plan` shows them."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that must be on the host before an engine can start."""
+
+    kind: Literal["package", "library", "model"]
+    name: str
+    """Import name of a package, soname of a library, path of a model."""
+    remedy: str
+    """The command that gets it, or what to write instead."""
+    python: str = sys.executable
+    """The interpreter that must be able to import the package."""
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """When a starting engine counts as up: `path` answers 200 within `deadline_s` of its start."""
+
+    path: str
+    deadline_s: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What came back when one short request crossed one pair."""
+
+    tokens: tuple[int, ...]
+    recomputed: int | None
+    """Prompt tokens that decode computed although prefill had; None where the engine does not say. 0 is right."""
+    seconds: float
+
+
+class Engine(Protocol):
+    """One engine family. All methods are pure but `ship_core` and `probe`."""
+
+    @property
+    def name(self) -> str:
+        """As the fleet file says it."""
+        ...
+
+    @property
+    def readiness(self) -> Readiness:
+        """The gate of a single engine. A pair is ready only when its probe came back."""
+        ...
+
+    def purposes(self, pool: "Pool") -> Sequence[str]:
+        """The ports that one engine of the pool needs: `http`, `bootstrap`, `side_channel`, …"""
+        ...
+
+    def needs(self, fleet: "Fleet", pool: "Pool") -> Sequence[Need]:
+        """What must be installed, and where the model must be. Raises InputError for a model that cannot be."""
+        ...
+
+    def command(self, instance: Instance) -> Command:
+        """The exact command line and environment. Raises InputError for flags that contradict the fleet file."""
+        ...
+
+    def stage(self, log: str) -> str | None:
+        """What a starting engine is doing, in a few words, from the end of its log; None: it does not say."""
+        ...
+
+    def ship_core(self, pools: Sequence["Pool"]) -> str:
+        """See to it that every engine will load one and the same transfer core; say which, in one line."""
+        ...
+
+    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+        """Send one greedy request through this very pair, past any router. Raises GateError (PD3008)."""
+        ...
+
+
+def python_of(pool: "Pool") -> str:
+    """The interpreter that runs a pool's engines: its environment's, or this one."""
+    if pool.environment is None:
+        return sys.executable
+    return str(Path(pool.environment).expanduser() / "bin" / "python")
