@@ -34,11 +34,12 @@ class Finding(Struct, frozen=True, tag=True):
 
 
 class Skipped(Struct, frozen=True, tag=True):
-    """The rule could not be judged, and why."""
+    """The rule could not be judged, and why. Where it was `needed`, the verdict on its subject is unknown."""
 
     rule: str
     subject: str
     reason: str
+    needed: bool = False
 
 
 Outcome = Held | Finding | Skipped
