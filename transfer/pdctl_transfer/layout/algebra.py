@@ -34,13 +34,16 @@ def divides(heads: int, tp: int) -> bool:
 
 def local_heads(group: Group, tp: int, rank: int) -> range:
     """The heads of `group` that rank `rank` of `tp` holds under `split`. PlanError (PD1004) where neither line fits."""
+    share = heads_per_rank(group, tp)
+    first = rank * share if group.heads >= tp else rank // (tp // group.heads)
+    return range(first, first + share)
+
+
+def heads_per_rank(group: Group, tp: int) -> int:
+    """How many heads of `group` each of `tp` ranks holds under `split`; at least one. PlanError as `local_heads`."""
     if not divides(group.heads, tp):
         raise PlanError(f"{group.heads} heads do not split over attention TP {tp}")
-    if group.heads >= tp:
-        share = group.heads // tp
-        return range(rank * share, (rank + 1) * share)
-    head = rank // (tp // group.heads)
-    return range(head, head + 1)
+    return max(1, group.heads // tp)
 
 
 def copies_of_head(group: Group, tp: int) -> int:
@@ -57,7 +60,7 @@ def local_units(entry: Entry, tp: int) -> int:
     """Units of one row that each of `tp` ranks holds; equal for all ranks. PlanError (PD1004) on a bad split."""
     if entry.sharding == "replicated":
         return total_units(entry)
-    return sum(len(local_heads(group, tp, 0)) * group.width for group in entry.groups)
+    return sum(heads_per_rank(group, tp) * group.width for group in entry.groups)
 
 
 def item_len(entry: Entry, tp: int) -> int:
