@@ -1,4 +1,4 @@
-"""What an engine adapter is: a fleet file in, command lines and judgements out. It knows no launcher and starts nothing.
+"""What an engine adapter is: a fleet file in, command lines and judgements out. It knows no launcher, starts nothing.
 
 An adapter lives in `pdctl/engines/<name>/adapter.py` as one object `ADAPTER`, imported when a fleet names it.
 """
