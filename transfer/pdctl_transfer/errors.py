@@ -3,6 +3,7 @@
 TransferError                   code, message, cause
 ├── ManifestError               a manifest that cannot be used: source, path, reason
 ├── PlanError                   two layouts for which no plan exists
+├── BindError                   regions or index lists that do not fit the plan
 ├── FabricError                 a fabric that cannot start, register, connect or write
 └── SessionError                a request that ended without success: code, side
 """
@@ -36,6 +37,12 @@ class PlanError(TransferError):
     """No plan exists for these two layouts."""
 
     code = "PD1004"
+
+
+class BindError(TransferError):
+    """Regions or index lists that do not fit the plan they are bound to."""
+
+    code = "PD1031"
 
 
 class FabricError(TransferError):
