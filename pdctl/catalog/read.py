@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -27,6 +27,9 @@ SECTIONS: Final[Mapping[str, str]] = {
 }
 
 
+_LOOK_ALIKE = str.maketrans("OIL", "011")
+
+
 class CatalogEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the catalog says about one code. `message`, `why` and `action` are templates over a finding's params."""
 
@@ -46,7 +49,12 @@ class CatalogEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def section(self) -> str:
+        """The section of its first digit."""
         return section_of(self.code)
+
+    def spoken(self, template: str) -> str:
+        """One of the templates for a reader who has no finding: what varies is in capitals."""
+        return template.format_map(_Capitals())
 
 
 class Words(Struct, frozen=True):
@@ -65,6 +73,13 @@ class _Lenient(dict[str, Any]):
 
     def __missing__(self, key: str) -> str:
         return "{" + key + "}"
+
+
+class _Capitals(dict[str, Any]):
+    """`{port}` → `PORT`."""
+
+    def __missing__(self, key: str) -> str:
+        return key.upper()
 
 
 def section_of(code: str) -> str:
@@ -86,13 +101,17 @@ def lookup(code: str) -> CatalogEntry:
 
 def nearest(text: str) -> tuple[str, ...]:
     """Codes that look like `text`, or whose title has its words: at most five, best first."""
-    words_wanted = [word for word in re.findall(r"[a-z]{3,}", text.lower()) if word != "pd"]
-    by_title = [
-        code for code, entry in entries().items() if words_wanted and all(w in entry.title for w in words_wanted)
-    ]
-    digits = re.sub(r"\D", "", text)
-    by_code = get_close_matches(f"PD{digits}", entries(), n=5, cutoff=0.6) if digits else []
-    return tuple(dict.fromkeys([*by_code, *by_title]))[:5]
+    if re.search(r"\d", text):
+        digits = re.sub(r"\D", "", text.upper().translate(_LOOK_ALIKE))
+        matcher = SequenceMatcher(b=digits)
+        scores: dict[str, float] = {}
+        for code in entries():
+            matcher.set_seq1(code[2:])
+            scores[code] = matcher.ratio()
+        close = sorted((code for code in scores if scores[code] > 0.7), key=lambda code: (-scores[code], code))
+        return tuple(close[:5])
+    wanted = re.findall(r"[a-z]{2,}", text.lower())
+    return tuple(code for code, entry in entries().items() if wanted and all(w in entry.title for w in wanted))[:5]
 
 
 def words(finding: Finding) -> Words:

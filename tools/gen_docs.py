@@ -1,0 +1,74 @@
+"""Writes what the site takes from the code: a page a code, and their index. `--check` only says what is not current."""
+
+import sys
+from pathlib import Path
+
+from pdctl.catalog import SECTIONS, CatalogEntry, entries
+
+CODES = Path(__file__).resolve().parent.parent / "docs" / "codes"
+NOTE = "<!-- written by tools/gen_docs.py from pdctl/catalog/codes.toml -->\n\n"
+
+
+def page(entry: CatalogEntry) -> str:
+    """The page of one code."""
+    parts = [f"# {entry.code}: {entry.title}\n", f"*{entry.severity} · {entry.section}*\n"]
+    if entry.retired:
+        parts.append("Retired: this version no longer reports it. The code is not used again.\n")
+    if entry.message != "{what}":
+        parts += ["```text", entry.spoken(entry.message), "```\n"]
+    parts += ["## Why it matters\n", f"{_escape(entry.spoken(entry.why))}\n"]
+    parts += ["## What to do\n", f"{_escape(entry.spoken(entry.action))}\n"]
+    if entry.seen:
+        parts += ["## Where it was seen\n", f"{_escape(entry.seen)}\n"]
+    parts.append(f"`pdctl explain {entry.code}` says the same offline.\n")
+    return NOTE + "\n".join(parts)
+
+
+def index() -> str:
+    """All codes by section."""
+    parts = ["# Codes\n", "Every finding and every error of pdctl has a code. A code is never reused or renumbered.\n"]
+    for section in SECTIONS.values():
+        rows = sorted((e for e in entries().values() if e.section == section), key=lambda e: e.code)
+        if rows:
+            parts += [f"## {section}\n", "| code | severity | says |", "|---|---|---|"]
+            parts += [f"| [{e.code}]({e.code}.md) | {e.severity} | {e.title} |" for e in rows]
+            parts.append("")
+    parts += ["```{toctree}", ":hidden:", "", *sorted(entries()), "```", ""]
+    return NOTE + "\n".join(parts)
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file and what it should hold."""
+    return {CODES / "index.md": index()} | {CODES / f"{code}.md": page(entry) for code, entry in entries().items()}
+
+
+def stale() -> list[Path]:
+    """Generated files that are missing, differ, or belong to no code any more."""
+    wanted = pages()
+    differing = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    return differing + sorted(path for path in CODES.glob("*.md") if path not in wanted)
+
+
+def main(argv: list[str]) -> int:
+    """Write the pages; with `--check`, name those that are not current and return 1."""
+    if "--check" in argv:
+        for path in stale():
+            print(f"{path.relative_to(CODES.parent.parent)} is not current: run python tools/gen_docs.py")
+        return 1 if stale() else 0
+    CODES.mkdir(parents=True, exist_ok=True)
+    for path in stale():
+        if path in pages():
+            path.write_text(pages()[path], encoding="utf-8")
+        else:
+            path.unlink()
+        print(f"{path.relative_to(CODES.parent.parent)}")
+    return 0
+
+
+def _escape(text: str) -> str:
+    """Words in angle brackets or braces are words, not markup."""
+    return text.replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
