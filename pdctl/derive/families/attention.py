@@ -1,0 +1,104 @@
+"""Attention that keeps K and V, or one latent row, per token and layer; and DSA's index beside the latent."""
+
+from pdctl.derive.config import Config
+from pdctl.derive.geometry import Gqa, Mla, Sliding, SparseIndex
+
+#: Keys that name the number of KV heads, in the order in which engines look.
+KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_group_num", "num_attention_groups")
+
+
+def read_full(config: Config) -> Gqa | Mla:
+    """The attention of layers that see the whole prompt."""
+    if config.has("kv_lora_rank"):
+        return read_mla(config)
+    for key in ("qk_rope_head_dim", "index_topk"):
+        if config.has(key):
+            config.fail("kv_lora_rank", f"is missing, but {key} is there, which only latent attention has")
+    heads, head_dim = kv_heads(config), read_head_dim(config)
+    if config.has("global_head_dim") or config.has("num_global_key_value_heads"):
+        heads = config.size("num_global_key_value_heads", heads)
+        head_dim = config.size("global_head_dim", head_dim)
+        return Gqa(heads, head_dim, head_dim)
+    return Gqa(heads, head_dim, _v_head_dim(config, "v_head_dim", head_dim))
+
+
+def read_mla(config: Config) -> Mla:
+    """One row of `kv_lora_rank + qk_rope_head_dim` elements a token."""
+    rank = config.size("kv_lora_rank")
+    if config.flag("use_mla_nope", False):
+        return Mla(rank, 0)
+    return Mla(rank, config.size("qk_rope_head_dim"))
+
+
+def read_sliding(config: Config, layers: tuple[int, ...]) -> Sliding | None:
+    """Sliding layers may have sizes of their own: in `swa_*` keys, or in the base keys beside `global_*` ones."""
+    if not layers:
+        return None
+    if config.has("swa_kv_lora_rank"):
+        config.fail("swa_kv_lora_rank", "sliding layers with a latent are not understood")
+    heads, head_dim = kv_heads(config), read_head_dim(config)
+    if config.has("attention_other_setting"):
+        heads = config.child("attention_other_setting").size("num_attention_groups")
+    heads = config.size("swa_num_key_value_heads", heads)
+    head_dim = config.size("swa_head_dim", head_dim)
+    fallback = head_dim
+    if not config.has("swa_head_dim") and not config.has("global_head_dim"):
+        fallback = _v_head_dim(config, "v_head_dim", head_dim)
+    return Sliding(layers, Gqa(heads, head_dim, _v_head_dim(config, "swa_v_head_dim", fallback)))
+
+
+def read_index(config: Config, attention: Gqa | Mla, num_layers: int) -> SparseIndex | None:
+    """DSA: an index beside the latent. Layers marked as sharing another's keep an empty place."""
+    if not config.has("index_topk") or not isinstance(attention, Mla):
+        return None
+    if config.size("index_kpool", 1) != 1:
+        config.fail("index_kpool", "pooled index keys are not understood")
+    dim = config.size("index_head_dim")
+    if dim % 128:
+        config.fail(
+            "index_head_dim", f"found {dim}, expected a multiple of 128: one scale is kept for each 128 elements"
+        )
+    return SparseIndex(dim, frozenset(layer for layer in range(num_layers) if _shares_index(config, layer)))
+
+
+def _shares_index(config: Config, layer: int) -> bool:
+    """Whether the layer reuses an earlier layer's top-k, in each of the spellings that configs have for it."""
+    if config.has("indexer_types"):
+        kinds = config.words("indexer_types")
+        return layer < len(kinds) and kinds[layer] == "shared"
+    if config.size("cli_factor", 1) > 1:
+        return layer % config.size("cli_factor") != 0
+    if config.has("index_topk_pattern"):
+        pattern = config.get("index_topk_pattern")
+        if not isinstance(pattern, str):
+            pattern = config.words("index_topk_pattern")
+        return layer < len(pattern) and pattern[layer] == "S"
+    every = config.size("index_topk_freq", 1)
+    offset = config.size("index_skip_topk_offset", 2)
+    return max(layer - offset + 1, 0) % every != 0
+
+
+def kv_heads(config: Config) -> int:
+    """KV heads of the whole model: one for multi-query attention; without a key, as many as query heads."""
+    if config.flag("multi_query", False) and not config.flag("new_decoder_architecture", False):
+        return 1
+    for key in KV_HEADS:
+        if config.has(key):
+            return config.size(key)
+    return config.size("num_attention_heads")
+
+
+def read_head_dim(config: Config) -> int:
+    """`head_dim`, else the hidden size over the attention heads."""
+    for key in ("head_dim", "attention_head_dim"):
+        if config.has(key):
+            return config.size(key)
+    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
+    if hidden % heads:
+        config.fail("head_dim", f"is missing, and hidden_size {hidden} does not divide by num_attention_heads {heads}")
+    return hidden // heads
+
+
+def _v_head_dim(config: Config, key: str, default: int) -> int:
+    """Zero means the same as the key's absence."""
+    return config.size(key, default, least=0) or default

@@ -1,0 +1,115 @@
+"""What kind each layer is: the pattern of a hybrid model, from whichever key spells it."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from pdctl.derive.config import MAX_LAYERS, Config
+
+Kind = Literal["full", "sliding", "linear", "none"]
+
+#: Words of `layer_types` and `layers_block_type`. What is not here is not understood.
+WORDS: Final[Mapping[str, Kind]] = {
+    "full_attention": "full",
+    "attention": "full",
+    "qwen_sparse_attention": "full",
+    "indexed_attention": "full",
+    "minimax_m3_sparse": "full",
+    "deepseek_sparse_attention": "full",
+    "sliding_attention": "sliding",
+    "chunked_attention": "sliding",
+    "linear_attention": "linear",
+    "mamba": "linear",
+    "mamba2": "linear",
+    "moe": "none",
+    "mlp": "none",
+}
+#: Letters of `hybrid_override_pattern`.
+LETTERS: Final[Mapping[str, Kind]] = {"M": "linear", "*": "full", "-": "none", "E": "none"}
+#: Numbers of `hybrid_layer_pattern`.
+FLAGS: Final[Mapping[int, Kind]] = {0: "full", 1: "sliding"}
+
+
+class LayerKinds(Struct, frozen=True):
+    """One kind a layer, and the key that said so (None: every layer is full attention)."""
+
+    kinds: tuple[Kind, ...]
+    key: str | None
+
+    def of(self, *wanted: Kind) -> tuple[int, ...]:
+        """The layers of these kinds."""
+        return tuple(layer for layer, kind in enumerate(self.kinds) if kind in wanted)
+
+
+def read(config: Config) -> LayerKinds:
+    """The kind of every layer. A pattern that does not cover the layers, or a word of no known meaning, is refused."""
+    if config.has("hybrid_override_pattern"):
+        return _letters(config)
+    if config.has("layers_block_type"):
+        words = config.words("layers_block_type")
+        if not words:
+            config.fail("layers_block_type", "is empty")
+        return _words(config, "layers_block_type", len(words))
+    count = config.size("num_hidden_layers", most=MAX_LAYERS)
+    if config.has("linear_attn_config"):
+        return _kda(config, count)
+    if config.has("hybrid_layer_pattern"):
+        flags = config.sizes("hybrid_layer_pattern", length=count)
+        if bad := next((flag for flag in flags[:count] if flag not in FLAGS), None):
+            config.fail("hybrid_layer_pattern", f"found {bad}, expected 0 (full) or 1 (sliding)")
+        return LayerKinds(tuple(FLAGS[flag] for flag in flags[:count]), "hybrid_layer_pattern")
+    if config.has("layer_types"):
+        kinds = _words(config, "layer_types", count)
+        _agree(config, kinds)
+        return kinds
+    if config.has("full_attention_interval"):
+        return _interval(config, count)
+    plain: tuple[Kind, ...] = ("full",)
+    return LayerKinds(plain * count, None)
+
+
+def _letters(config: Config) -> LayerKinds:
+    pattern = config.word("hybrid_override_pattern") or ""
+    if not 0 < len(pattern) <= MAX_LAYERS:
+        config.fail("hybrid_override_pattern", f"has {len(pattern)} letters, expected 1 to {MAX_LAYERS}")
+    if bad := next((letter for letter in pattern if letter not in LETTERS), None):
+        config.fail("hybrid_override_pattern", f"found {bad!r}, expected one of {' '.join(LETTERS)}")
+    return LayerKinds(tuple(LETTERS[letter] for letter in pattern), "hybrid_override_pattern")
+
+
+def _words(config: Config, key: str, count: int) -> LayerKinds:
+    words = config.words(key, length=count)[:count]
+    if bad := next((word for word in words if word not in WORDS), None):
+        config.fail(key, f"found {bad!r}, expected one of {', '.join(sorted(WORDS))}")
+    return LayerKinds(tuple(WORDS[word] for word in words), key)
+
+
+def _interval(config: Config, count: int) -> LayerKinds:
+    every = config.size("full_attention_interval", most=MAX_LAYERS)
+    return LayerKinds(
+        tuple("full" if (layer + 1) % every == 0 else "linear" for layer in range(count)), "full_attention_interval"
+    )
+
+
+def _agree(config: Config, kinds: LayerKinds) -> None:
+    """Engines read one or the other of the two spellings: they must not contradict each other."""
+    if not config.has("full_attention_interval") or "linear" not in kinds.kinds:
+        return
+    if _interval(config, len(kinds.kinds)).kinds != kinds.kinds:
+        config.fail("layer_types", "contradicts full_attention_interval, and engines differ in which they read")
+
+
+def _kda(config: Config, count: int) -> LayerKinds:
+    """`kda_layers` counts from 1; what it does not name is full attention."""
+    part = config.child("linear_attn_config")
+    linear = {layer - 1 for layer in part.sizes("kda_layers", least=1)}
+    if beyond := sorted(layer + 1 for layer in linear if layer >= count):
+        part.fail("kda_layers", f"names layer {beyond[0]} of {count}")
+    if part.has("full_attn_layers"):
+        full = {layer - 1 for layer in part.sizes("full_attn_layers", least=1)}
+        if full != set(range(count)) - linear:
+            part.fail("full_attn_layers", "does not name exactly the layers that kda_layers leaves")
+    return LayerKinds(
+        tuple("linear" if layer in linear else "full" for layer in range(count)), "linear_attn_config.kda_layers"
+    )

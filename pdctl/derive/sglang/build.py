@@ -1,0 +1,155 @@
+"""SGLang's manifest: pools cut into pipeline stages and attention ranks, drafts on the last stage."""
+
+from pdctl.derive.config import Config
+from pdctl.derive.geometry import Geometry, Gqa
+from pdctl.derive.model import config_digest, family, read_geometry
+from pdctl.derive.request import Derived, Request
+from pdctl.derive.sglang import facts
+from pdctl.derive.sglang.draft import draft_pools
+from pdctl.derive.sglang.pools import pools
+from pdctl.derive.sglang.settings import Settings, resolve
+from pdctl.derive.shapes import Pool, component, undivided
+from pdctl.derive.stages import partition
+from pdctl.errors import ConfigError
+from pdctl_transfer.layout.manifest import Component, Engine, Manifest, Model, Parallel, Stage, Transfer
+from pdctl_transfer.rules.outcome import Evidence
+
+
+def build(request: Request) -> Derived:
+    """What one side registers. Raises ConfigError or InputError where the engine would not start, or is not known."""
+    config = Config(request.config, request.config_source)
+    geometry = read_geometry(config)
+    settings = resolve(request, config, geometry)
+    attn_tp = request.attn_tp
+    notes = list(settings.notes)
+    architecture = _architecture(config)
+    target = pools(
+        geometry,
+        settings,
+        split_sliding=_splits_sliding(request, geometry, architecture, notes),
+        dense=_keeps_dense(geometry, architecture, notes),
+    )
+    drafts = draft_pools(request, config, geometry, settings)
+    for pool in (*target, *drafts.values()):
+        _refuse_undivided(pool, geometry, attn_tp, config)
+    _refuse_uncompressed(geometry, settings, config)
+    ranges = partition(
+        geometry.num_layers,
+        request.pp,
+        request.flags.get("pp-layer-partition"),
+        where=request.origins.get("pp", "--pp-size"),
+    )
+    every = range(geometry.num_layers) if request.pp > 1 and architecture in facts.SPANS_ALL_LAYERS else None
+    if every is not None:
+        notes.append(f"{architecture} exposes no start layer: the pool of every stage spans all layers")
+    if request.pp > 1 and architecture in facts.NO_STAGES:
+        notes.append(f"{architecture} has no pipeline stages in SGLang {facts.VERSION}")
+    stages = tuple(
+        Stage(
+            pp_rank=rank,
+            layers=layers,
+            components=_components(target, drafts if rank == request.pp - 1 else {}, every or range(*layers), attn_tp),
+        )
+        for rank, layers in enumerate(ranges)
+    )
+    return Derived(
+        manifest=_manifest(request, config, geometry, settings, stages),
+        sources=_sources(request, settings),
+        notes=tuple(notes),
+    )
+
+
+def _components(target: list[Pool], drafts: dict[str, Pool], layers: range, attn_tp: int) -> tuple[Component, ...]:
+    """One component a pool. Pools that hold nothing here are kept, but for MiniMax's dense one, which is left out."""
+    made = [component(pool, layers, attn_tp, drafts.get(pool.kind)) for pool in target]
+    return tuple(one for one in made if one.entries or one.kind != "minimax_dense_kv")
+
+
+def _manifest(
+    request: Request, config: Config, geometry: Geometry, settings: Settings, stages: tuple[Stage, ...]
+) -> Manifest:
+    return Manifest(
+        role=request.role,
+        origin="derived",
+        engine=Engine("sglang", request.engine_version or facts.VERSION),
+        model=Model(request.model_name or "model", family(config), config_digest(config)),
+        transfer=Transfer(request.backend or "mooncake"),
+        parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
+        page_size=settings.page_size,
+        kv_cache_dtype=settings.kv_dtype,
+        kv_layout="nhd" if isinstance(geometry.attention, Gqa) else None,
+        speculative=request.stated_speculative(),
+        stages=stages,
+    )
+
+
+def _sources(request: Request, settings: Settings) -> dict[str, Evidence]:
+    default = "SGLang's default"
+    found = {
+        name: Evidence(request.origins.get(name, default), str(value))
+        for name, value in (("tp", request.tp), ("pp", request.pp), ("dp", request.dp), ("cp", request.cp))
+    }
+    found["backend"] = Evidence(request.origins.get("backend", default), request.backend or "mooncake")
+    found["platform"] = Evidence(request.origins.get("platform", "assumption"), settings.platform)
+    return {**found, **settings.sources}
+
+
+def _architecture(config: Config) -> str:
+    words = config.words("architectures") if config.has("architectures") else ()
+    return words[0] if words else ""
+
+
+def _splits_sliding(request: Request, geometry: Geometry, architecture: str, notes: list[str]) -> bool:
+    """Whether sliding layers have a pool of their own: the engine's table, else whether the config tells them apart."""
+    if geometry.sliding is None or "disable-hybrid-swa-memory" in request.flags:
+        return False
+    if geometry.sliding.attention != geometry.attention or architecture in facts.SPLITS_SLIDING:
+        return True
+    if architecture in facts.KEEPS_SLIDING:
+        return False
+    notes.append(
+        f"architecture {architecture or '(none)'} is not known to SGLang {facts.VERSION}: "
+        "its sliding-window layers are taken to have a pool of their own"
+    )
+    return True
+
+
+def _keeps_dense(geometry: Geometry, architecture: str, notes: list[str]) -> bool:
+    dense = geometry.sparse is not None and architecture in facts.KEEPS_DENSE
+    if dense:
+        notes.append(
+            f"SGLang {facts.VERSION} does not recognise {architecture} as block-sparse and keeps plain K and V"
+        )
+    return dense
+
+
+def _refuse_undivided(pool: Pool, geometry: Geometry, attn_tp: int, config: Config) -> None:
+    """Where a split does not divide the engine does not start."""
+    state = geometry.recurrent
+    if pool.kind == "mamba" and state is not None and state.groups_key is not None:
+        groups = state.conv[1].heads
+        if groups > 1 and groups % attn_tp:
+            raise ConfigError(
+                f"{state.groups_key}: {groups} groups do not divide by attention TP {attn_tp}; SGLang does not start",
+                where=config.source,
+                code="PD1004",
+                hint=f"choose a TP that divides {groups}",
+            )
+    for buffer in pool.buffers:
+        if (group := undivided(buffer, attn_tp)) is not None:
+            raise ConfigError(
+                f"{pool.kind} {buffer.tensor}: {group.heads} heads and attention TP {attn_tp} do not divide each other",
+                where=config.source,
+                code="PD1004",
+                hint="choose a TP that divides the heads, or is a multiple of them",
+            )
+
+
+def _refuse_uncompressed(geometry: Geometry, settings: Settings, config: Config) -> None:
+    if geometry.qsa is not None and settings.page_size % geometry.qsa.ratio:
+        raise ConfigError(
+            f"indexer_compress_ratio: page size {settings.page_size} is not a multiple of {geometry.qsa.ratio}",
+            where=config.source,
+            code="PD1019",
+            hint="choose a page size that is a multiple of the compression ratio",
+        )

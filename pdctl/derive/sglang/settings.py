@@ -1,0 +1,212 @@
+"""The effective page size, KV dtype and state dtype of an SGLang engine, each with where it comes from."""
+
+from msgspec import Struct
+
+from pdctl.derive.config import Config
+from pdctl.derive.dtypes import itemsize
+from pdctl.derive.geometry import Geometry, Gqa, Mla
+from pdctl.derive.request import Request
+from pdctl.derive.sglang import facts
+from pdctl.errors import InputError
+from pdctl_transfer.rules.outcome import Evidence
+
+
+class Setting(Struct, frozen=True):
+    """An effective value and its origin."""
+
+    value: int | str
+    evidence: Evidence
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What shapes buffers beside the model: bytes an element, tokens a page, the platform."""
+
+    page_size: int
+    kv_dtype: str
+    kv_itemsize: int
+    model_itemsize: int
+    state_itemsize: int
+    platform: str
+    index_itemsize: int
+    """Bytes of an element of a block-sparse index."""
+    scaled_fp8_rows: bool
+    """Whether DSA keeps fp8 latents with scales and a 16-bit rope part; trtllm, SM100's default, does not."""
+    sources: dict[str, Evidence]
+    notes: tuple[str, ...]
+
+
+def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
+    """Every effective setting. Raises InputError for a flag whose value the engine would not take."""
+    notes: list[str] = []
+    sources: dict[str, Evidence] = {}
+    platform = request.platform or "hopper"
+    if request.platform is None:
+        notes.append("platform hopper is assumed (--platform)")
+    kv_dtype, model_itemsize = _dtypes(request, config, geometry, platform, sources, notes)
+    kv_itemsize = model_itemsize if kv_dtype == "auto" else itemsize(kv_dtype)
+    assert kv_itemsize is not None  # _dtypes has refused others
+    return Settings(
+        page_size=_page_size(request, geometry, platform, sources, notes),
+        kv_dtype=kv_dtype,
+        kv_itemsize=kv_itemsize,
+        model_itemsize=model_itemsize,
+        state_itemsize=_state_itemsize(request, config, geometry, sources),
+        platform=platform,
+        index_itemsize=1 if kv_dtype == "fp8_e4m3" else model_itemsize,
+        scaled_fp8_rows=geometry.index is not None
+        and kv_itemsize == 1
+        and platform != "npu"
+        and not _raw_fp8_rows(request, platform, sources),
+        sources=sources,
+        notes=tuple(notes),
+    )
+
+
+def _origin(request: Request, name: str, flag: str) -> str:
+    return request.origins.get(name, flag)
+
+
+def _dtypes(
+    request: Request, config: Config, geometry: Geometry, platform: str, sources: dict[str, Evidence], notes: list[str]
+) -> tuple[str, int]:
+    """The string that the engine compares, and the bytes of the model's own elements."""
+    model, key = _model_dtype(request, config)
+    model_itemsize = min(itemsize(model) or 2, 2)
+    asked = request.kv_cache_dtype
+    sources["kv_cache_dtype"] = Evidence(_origin(request, "kv_cache_dtype", "--kv-cache-dtype"), asked)
+    if asked == "auto" and (quantised := _quantised_kv(config)):
+        sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "FP8")
+        return "fp8_e4m3", model_itemsize
+    if geometry.index is not None and platform != "npu":
+        if asked == "auto":
+            asked = "fp8_e4m3" if platform == "sm100" else "bfloat16"
+            sources["kv_cache_dtype"] = Evidence(f"SGLang's default for DSA on {platform}", asked)
+        asked = "bfloat16" if asked == "bf16" else asked
+        if asked not in ("bfloat16", "fp8_e4m3"):
+            raise InputError(
+                f"found {asked}, expected auto, bfloat16 or fp8_e4m3: DSA takes no other",
+                where=_origin(request, "kv_cache_dtype", "--kv-cache-dtype"),
+            )
+        return asked, model_itemsize
+    if asked == "auto":
+        sources["kv_cache_dtype"] = Evidence("SGLang's default", f"auto, here {model} by {key}")
+    elif itemsize(asked) is None:
+        raise InputError(
+            f"found {asked}, expected one of {', '.join(facts.KV_DTYPES)}",
+            where=_origin(request, "kv_cache_dtype", "--kv-cache-dtype"),
+        )
+    elif asked not in facts.KV_DTYPES:
+        notes.append(
+            f"SGLang {facts.VERSION} does not take --kv-cache-dtype {asked}; {asked} follows from --dtype with auto"
+        )
+    return asked, model_itemsize
+
+
+def _model_dtype(request: Request, config: Config) -> tuple[str, str]:
+    if (flag := request.flags.get("dtype", "auto")) != "auto":
+        return flag, "--dtype"
+    for part in (config.text(), config):
+        for key in ("dtype", "torch_dtype"):
+            if (word := part.word(key)) is not None:
+                if itemsize(word) is None:
+                    part.fail(key, f"found {word!r}, whose size is not known")
+                return word, f"{part.path}{key}"
+    return "16 bits", "the engine's default"
+
+
+def _quantised_kv(config: Config) -> str | None:
+    """The key by which a checkpoint says that its KV cache is FP8."""
+    for part in (config, config.text()):
+        if part.has("quantization_config"):
+            inner = part.child("quantization_config")
+            if str(inner.get("kv_cache_quant_algo")).upper() == "FP8":
+                return f"{inner.path}kv_cache_quant_algo"
+    return None
+
+
+def _state_itemsize(request: Request, config: Config, geometry: Geometry, sources: dict[str, Evidence]) -> int:
+    """Bytes of a temporal state's element: the flag, else the config's `mamba_ssm_dtype`, else float32."""
+    state = geometry.recurrent
+    if state is None:
+        return 4
+    word, source = "float32", "SGLang's default"
+    if state.state_dtype is not None:
+        word, source = state.state_dtype, f"{config.source}: {config.text().path}mamba_ssm_dtype"
+    if "mamba-ssm-dtype" in request.flags:
+        word, source = request.flags["mamba-ssm-dtype"], _origin(request, "mamba-ssm-dtype", "--mamba-ssm-dtype")
+    size = {"float32": 4, "bfloat16": 2, "float16": 2}.get(word)
+    if size is None:
+        raise InputError(f"found {word}, expected float32, bfloat16 or float16", where=source)
+    sources["mamba_ssm_dtype"] = Evidence(source, word)
+    return size
+
+
+def _page_size(
+    request: Request, geometry: Geometry, platform: str, sources: dict[str, Evidence], notes: list[str]
+) -> int:
+    asked = request.page_size
+    size, source = _forced_page(request, geometry, platform)
+    if size is None:
+        size, source = (
+            (asked, _origin(request, "page_size", "--page-size"))
+            if asked
+            else _default_page(request, geometry, platform, notes)
+        )
+    elif asked not in (None, size):
+        notes.append(f"page size {asked} was asked for, SGLang forces {size}: {source}")
+    sources["page_size"] = Evidence(source, str(size))
+    return size
+
+
+def _forced_page(request: Request, geometry: Geometry, platform: str) -> tuple[int | None, str]:
+    """Page sizes that the engine sets whatever is asked for."""
+    if geometry.qsa is not None:
+        return 64, "SGLang forces 64 for compressed sparse attention"
+    if geometry.index is not None and platform != "npu":
+        return 64, "SGLang forces 64 for DSA"
+    backends = [request.flags.get(name, "") for name in ("attention-backend", "decode-attention-backend")]
+    for backend in backends:
+        pages = facts.BACKEND_PAGES.get(backend, ())
+        if pages and request.page_size not in pages:
+            return pages[-1], f"--attention-backend {backend} takes {', '.join(map(str, sorted(pages)))}"
+    return None, ""
+
+
+def _default_page(request: Request, geometry: Geometry, platform: str, notes: list[str]) -> tuple[int, str]:
+    """The page size where none is asked for."""
+    if platform == "npu":
+        return 128, "SGLang's default on NPU"
+    if geometry.sparse is not None:
+        return 128, "SGLang's default for block-sparse attention"
+    if platform == "sm100":
+        return _default_page_sm100(request, geometry, notes)
+    return 1, "SGLang's default"
+
+
+def _default_page_sm100(request: Request, geometry: Geometry, notes: list[str]) -> tuple[int, str]:
+    """On SM100 the default attention backend decides; GDN hybrids default differently by role."""
+    state = geometry.recurrent
+    if state is not None and state.family == "gdn":
+        size = 1 if request.role == "prefill" else 64
+        notes.append(
+            "on SM100 the page size defaults to 1 on prefill and 64 on decode, which do not pair: give --page-size"
+        )
+        return size, f"SGLang's default for this model on SM100, {request.role}"
+    if isinstance(geometry.attention, Gqa) and geometry.attention.head_dim == geometry.attention.v_head_dim:
+        return 64, "SGLang's default on SM100 (trtllm_mha)"
+    if isinstance(geometry.attention, Mla) and state is None:
+        return 64, "SGLang's default on SM100 (trtllm_mla)"
+    if isinstance(geometry.attention, Gqa):
+        return 128, "SGLang's default on SM100 where K and V differ in width (fa4)"
+    return 1, "SGLang's default"
+
+
+def _raw_fp8_rows(request: Request, platform: str, sources: dict[str, Evidence]) -> bool:
+    """The backend of the local role decides: trtllm keeps raw rows, flashmla adds scales and a 16-bit rope part."""
+    for name in (f"dsa-{request.role}-backend", f"nsa-{request.role}-backend"):
+        if name in request.flags:
+            sources["dsa_backend"] = Evidence(_origin(request, name, f"--{name}"), request.flags[name])
+            return request.flags[name] == "trtllm"
+    default = "trtllm" if platform == "sm100" else "flashmla_kv"
+    sources["dsa_backend"] = Evidence(f"SGLang's default for fp8 on {platform}", default)
+    return platform == "sm100"
