@@ -1,0 +1,73 @@
+"""What a launcher is: it starts, watches and stops units. A unit is one process tree; a launcher knows no engine."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Protocol
+
+State = Literal["running", "restarting", "failed", "stopping", "stopped", "lost", "absent"]
+"""`restarting`: it ended and the guard waits to start it again. `failed`: it ended too often and was given up.
+`lost`: the guard that should watch it is gone."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One process tree to run. `env` comes on top of the environment of whoever starts it."""
+
+    name: str
+    role: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    ports: Mapping[str, int] = field(default_factory=dict)
+    grace_s: float = 10.0
+    """How long it may take to end after SIGTERM before the whole tree is killed."""
+    backoff_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 5.0)
+    """Waits before the first, second, … restart in a row; when they are used up the unit is given up."""
+
+    @property
+    def digest(self) -> str:
+        """Equal for units that would run the same: decides whether a running one can be adopted."""
+        content = json.dumps([self.argv, sorted(self.env.items()), self.cwd], ensure_ascii=False)
+        return "sha256:" + sha256(content.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class UnitStatus:
+    """What is true of a unit now."""
+
+    name: str
+    state: State
+    pid: int | None = None
+    restarts: int = 0
+    last_exit: str | None = None
+    """How it last ended, in words: `exit status 1`, `killed by SIGKILL`."""
+    since: float | None = None
+    """Unix time of the last change of state."""
+    digest: str | None = None
+
+
+class Launcher(Protocol):
+    """Starts, watches and stops units. Every method may be called again after it failed."""
+
+    def start(self, unit: Unit) -> None:
+        """Start the unit; it outlives the caller. Raises GateError (PD3018) if it cannot be started at all."""
+        ...
+
+    def stop(self, names: Sequence[str]) -> None:
+        """End the units, their whole trees, and whatever they left. Unknown ones are no error."""
+        ...
+
+    def status(self, name: str) -> UnitStatus:
+        """What is true of the unit now; `absent` if it never ran. Raises StateError (PD3005) for a damaged record."""
+        ...
+
+    def log(self, name: str) -> Path:
+        """The file that holds the unit's output."""
+        ...
+
+    def known(self) -> tuple[str, ...]:
+        """Units that were ever started here, running or not."""
+        ...

@@ -1,0 +1,210 @@
+"""The guard: a small process that keeps one unit running, and outlives the command that started it.
+
+    python -m pdctl.launch.guard FOLDER READY_FD   < unit as JSON
+
+It leads a session of its own, adopts whatever its unit's processes leave behind (PR_SET_CHILD_SUBREAPER), restarts the
+unit with back-off when it ends, and on SIGTERM ends the whole tree, then itself. If the guard itself is killed, the
+kernel kills the unit with it (PR_SET_PDEATHSIG): nothing runs unwatched. Standard output and error are the unit's log.
+The unit comes by standard input, so that the values of its variables never reach a disk.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from pdctl.launch import process
+from pdctl.launch.base import Unit
+from pdctl.launch.record import Exit, UnitRecord, write
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
+_STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_WATCHED = {*_STOP, signal.SIGCHLD}
+
+STEADY_S = 60.0
+"""A unit that ran this long counts as well again: the next failure is the first of a new row."""
+ORPHAN_GRACE_S = 2.0
+KILL_S = 10.0
+
+
+class Guard:
+    """One unit, kept running until told to stop or until it fails too often."""
+
+    def __init__(self, folder: Path, unit: Unit, ready_fd: int) -> None:
+        self.folder = folder
+        self.unit = unit
+        self.ready_fd: int | None = ready_fd
+        self.stopping = False
+        self.failures = 0
+        me = process.find(os.getpid())
+        assert me is not None
+        self.record = UnitRecord(
+            unit.name, unit.role, "stopped", unit.digest, process.boot_id(), guard_pid=me.pid, guard_started=me.started
+        )
+
+    def run(self) -> None:
+        """Until stopped or given up: start, wait for the end, clear what is left, wait, start again."""
+        while self._run_once():
+            self.record = _changed(self.record, restarts=self.record.restarts + 1)
+
+    def _run_once(self) -> bool:
+        """Run the unit to its end; whether it is to be started again."""
+        began = time.monotonic()
+        pid = self._spawn()
+        exit_ = self._watch(pid)
+        self._end_tree(pid, self.unit.grace_s if exit_ is None else ORPHAN_GRACE_S)
+        if not self.stopping:
+            self.failures = 1 if time.monotonic() - began >= STEADY_S else self.failures + 1
+            if self.failures > len(self.unit.backoff_s):
+                self._note("failed", pid=None, started=None)
+                return False
+            self._note("restarting", pid=None, started=None)
+            if self._pause(self.unit.backoff_s[self.failures - 1]):
+                return True
+        self._note("stopped", pid=None, started=None)
+        return False
+
+    def _spawn(self) -> int:
+        pid = os.fork()
+        if pid == 0:
+            self._become_unit()
+        child = process.find(pid)
+        self._note("running", pid=pid, started=child.started if child else 0)
+        if self.ready_fd is not None:
+            os.write(self.ready_fd, b"1")
+            os.close(self.ready_fd)
+            self.ready_fd = None
+        return pid
+
+    def _become_unit(self) -> NoReturn:
+        """In the child: a session of its own, tied to the guard's life, then the unit's program."""
+        try:
+            guard = os.getppid()
+            os.setsid()
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != guard:
+                os._exit(0)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+            if self.unit.cwd:
+                os.chdir(self.unit.cwd)
+            os.execvpe(self.unit.argv[0], self.unit.argv, {**os.environ, **self.unit.env})
+        except OSError as error:
+            _say(f"cannot start {self.unit.argv[0]}: {error.strerror}")
+        finally:
+            os._exit(127)
+
+    def _watch(self, pid: int) -> Exit | None:
+        """Wait for the end of the unit's main process, reaping orphans meanwhile; None if told to stop before."""
+        while True:
+            exit_ = self._reap(pid)
+            if exit_ is not None:
+                self.record = _changed(self.record, last_exit=exit_)
+                _say(f"{self.unit.name} (pid {pid}) ended: {exit_}")
+                return exit_
+            self._next_signal(None)
+            if self.stopping:
+                self._note("stopping")
+                return None
+
+    def _reap(self, main: int) -> Exit | None:
+        """Collect every child that has ended; how the main one ended, if it was among them."""
+        exit_ = None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return exit_
+            if pid == 0:
+                return exit_
+            if pid == main:
+                code = os.waitstatus_to_exitcode(status)
+                exit_ = Exit(None if code < 0 else code, signal.Signals(-code).name if code < 0 else None, time.time())
+
+    def _end_tree(self, main: int, grace_s: float) -> None:
+        """SIGTERM to the main process, once it is gone to what it left, and SIGKILL to all that outlasts the grace."""
+        told: set[int] = set()
+        ends = time.monotonic() + grace_s
+        while left := self._left(main):
+            late = time.monotonic() - ends
+            if late > KILL_S:
+                _say(f"cannot be killed: {', '.join(str(item.pid) for item in left)}")
+                return
+            heads = [item for item in left if item.pid == main] or left
+            for item in left if late >= 0 else heads:
+                if late >= 0:
+                    process.send(item, signal.SIGKILL)
+                elif item.pid not in told:
+                    told.add(item.pid)
+                    process.send(item, signal.SIGTERM)
+                    process.send(item, signal.SIGCONT)
+            self._next_signal(0.05)
+
+    def _left(self, main: int) -> list[process.Process]:
+        exit_ = self._reap(main)
+        if exit_ is not None:
+            self.record = _changed(self.record, last_exit=exit_)
+        return process.descendants(os.getpid())
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; False if told to stop meanwhile."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0 and not self.stopping:
+            self._next_signal(left)
+        return not self.stopping
+
+    def _next_signal(self, timeout_s: float | None) -> None:
+        """Wait for a child's end or a word to stop."""
+        if timeout_s is None:
+            number: int | None = signal.sigwait(_WATCHED)
+        else:
+            info = signal.sigtimedwait(_WATCHED, timeout_s)
+            number = info.si_signo if info else None
+        if number in _STOP:
+            self.stopping = True
+
+    def _note(self, state: str, **changes: object) -> None:
+        """Record a change of state. A full disk must not end the unit; a folder that is gone must."""
+        self.record = _changed(self.record, state=state, since=time.time(), **changes)
+        try:
+            write(self.folder / "state.json", self.record)
+        except OSError as error:
+            _say(f"cannot record {state}: {error.strerror}")
+            self.stopping = self.stopping or not self.folder.exists()
+
+
+def _changed(record: UnitRecord, **changes: object) -> UnitRecord:
+    from msgspec.structs import replace
+
+    return replace(record, **changes)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"pdctl-guard {time.strftime('%Y-%m-%dT%H:%M:%S')}  {text}\n")
+    sys.stderr.flush()
+
+
+def _prctl(option: int, value: int | bytes) -> None:
+    argument = ctypes.c_char_p(value) if isinstance(value, bytes) else ctypes.c_ulong(value)
+    ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def main(folder: str, ready_fd: int) -> None:
+    """Read the unit from standard input and guard it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    os.set_inheritable(ready_fd, False)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_NAME, b"pdctl-guard")
+    document = json.load(sys.stdin)
+    unit = Unit(**{**document, "argv": tuple(document["argv"])})
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    Guard(Path(folder), unit, ready_fd).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,68 @@
+"""Small state files: written whole or not at all, and never believed when damaged."""
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from pdctl.errors import PdctlError
+
+T = TypeVar("T")
+
+
+class StateError(PdctlError):
+    """A state file that cannot be used."""
+
+    exit_code = 2
+    code = "PD3005"
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How a process ended: an exit status, or the signal that killed it."""
+
+    status: int | None
+    signal: str | None
+    at: float
+
+    def __str__(self) -> str:
+        return f"killed by {self.signal}" if self.signal else f"exit status {self.status}"
+
+
+class UnitRecord(msgspec.Struct, frozen=True):
+    """What a guard knows of its unit; `started` and `guard_started` in clock ticks since boot `boot`."""
+
+    unit: str
+    role: str
+    state: str
+    digest: str
+    boot: str
+    guard_pid: int
+    guard_started: int
+    pid: int | None = None
+    started: int | None = None
+    since: float = 0.0
+    restarts: int = 0
+    last_exit: Exit | None = None
+
+
+def write(path: Path, record: msgspec.Struct) -> None:
+    """Replace the file in one step: a reader sees the old state or the new one."""
+    content = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_bytes(content + b"\n")
+    scratch.replace(path)
+
+
+def read(path: Path, kind: type[T]) -> T | None:
+    """The record, or None where there is none. Raises StateError (PD3005) for one that is damaged."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StateError(f"{path}: the state file is damaged: {error}") from None

@@ -1,0 +1,155 @@
+"""The local launcher, on real processes: nothing that a unit does may outlive it, and nothing kills it by accident."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pdctl.launch import process
+from pdctl.launch.base import Unit, UnitStatus
+from pdctl.launch.local import LocalLauncher
+from pdctl.launch.record import StateError
+
+pytestmark = pytest.mark.integration
+UNRULY = str(Path(__file__).with_name("unruly.py"))
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[LocalLauncher]:
+    launcher = LocalLauncher(tmp_path / "units")
+    yield launcher
+    launcher.stop(launcher.known())
+
+
+def unit(*flags: str, name: str = "prefill-0", **options: object) -> Unit:
+    return Unit(name, "prefill", (sys.executable, UNRULY, *flags), **options)  # type: ignore[arg-type]
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    ends = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
+def is_up(launcher: LocalLauncher, name: str = "prefill-0") -> bool:
+    return launcher.log(name).exists() and "up " in launcher.log(name).read_text()
+
+
+def left_of(launcher: LocalLauncher, name: str = "prefill-0") -> list[process.Process]:
+    return process.marked(str(launcher.root / name))
+
+
+def test_a_stray_grandchild_does_not_outlive_its_unit(launcher: LocalLauncher) -> None:
+    launcher.start(unit("children"))
+    until(lambda: is_up(launcher))
+    assert len(left_of(launcher)) == 4  # guard, main, child, stray
+    launcher.stop(["prefill-0"])
+    assert left_of(launcher) == []
+    assert launcher.status("prefill-0").state == "stopped"
+
+
+def test_a_unit_deaf_to_sigterm_is_killed_after_its_grace(launcher: LocalLauncher) -> None:
+    launcher.start(unit("deaf", "children", grace_s=0.2))
+    until(lambda: is_up(launcher))
+    launcher.stop(["prefill-0"])
+    assert left_of(launcher) == []
+
+
+def test_a_stopped_unit_can_still_be_ended(launcher: LocalLauncher) -> None:
+    launcher.start(unit(grace_s=2))
+    until(lambda: is_up(launcher))
+    os.kill(pid_of(launcher), signal.SIGSTOP)
+    launcher.stop(["prefill-0"])
+    assert left_of(launcher) == []
+
+
+def test_a_killed_unit_is_restarted_and_counted_and_its_children_go_with_it(launcher: LocalLauncher) -> None:
+    launcher.start(unit("children"))
+    until(lambda: is_up(launcher))
+    first = left_of(launcher)
+    os.kill(pid_of(launcher), signal.SIGKILL)
+    until(lambda: launcher.status("prefill-0").restarts == 1 and launcher.status("prefill-0").state == "running")
+    status = launcher.status("prefill-0")
+    assert status.last_exit == "killed by SIGKILL"
+    guard = min(first, key=lambda item: item.started)
+    until(lambda: len(left_of(launcher)) == 4)
+    assert set(first) & set(left_of(launcher)) <= {guard}
+
+
+def test_a_unit_that_keeps_crashing_is_given_up(launcher: LocalLauncher) -> None:
+    launcher.start(unit("crash", backoff_s=(0.01, 0.05)))
+    until(lambda: launcher.status("prefill-0").state == "failed")
+    status = launcher.status("prefill-0")
+    assert (status.last_exit, status.restarts, status.pid) == ("exit status 3", 2, None)
+    assert left_of(launcher) == []
+
+
+def test_a_unit_whose_guard_is_killed_dies_with_it(launcher: LocalLauncher) -> None:
+    launcher.start(unit())
+    until(lambda: is_up(launcher))
+    pid = pid_of(launcher)
+    guard = process.find(pid)
+    assert guard is not None
+    os.kill(guard.parent, signal.SIGKILL)
+    until(lambda: process.find(pid) is None)
+    assert launcher.status("prefill-0").state == "lost"
+
+
+def test_a_unit_outlives_the_process_that_started_it(launcher: LocalLauncher) -> None:
+    script = (
+        "import sys; from pathlib import Path; from pdctl.launch.base import Unit; "
+        "from pdctl.launch.local import LocalLauncher; "
+        "LocalLauncher(Path(sys.argv[1])).start(Unit('prefill-0', 'prefill', tuple(sys.argv[2:])))"
+    )
+    subprocess.run([sys.executable, "-c", script, str(launcher.root), sys.executable, UNRULY], check=True)
+    until(lambda: is_up(launcher))
+    assert launcher.status("prefill-0").state == "running"
+
+
+def test_a_program_that_does_not_exist_is_named_in_the_log(launcher: LocalLauncher) -> None:
+    launcher.start(Unit("prefill-0", "prefill", ("/no/such/program",)))
+    until(lambda: launcher.status("prefill-0").last_exit == "exit status 127")
+    assert "cannot start /no/such/program: No such file or directory" in launcher.log("prefill-0").read_text()
+
+
+def test_values_of_variables_never_reach_a_disk(launcher: LocalLauncher) -> None:
+    launcher.start(unit(env={"HF_TOKEN": "hunter2"}))
+    until(lambda: is_up(launcher))
+    files = [path.read_text() for path in launcher.root.rglob("*") if path.is_file()]
+    assert files
+    assert not any("hunter2" in text for text in files)
+
+
+@pytest.mark.code("PD3005")
+def test_a_damaged_record_is_an_error_to_read_but_no_obstacle_to_stopping(launcher: LocalLauncher) -> None:
+    launcher.start(unit("children"))
+    until(lambda: is_up(launcher))
+    (launcher.root / "prefill-0" / "state.json").write_text('{"unit": "prefill-0", "sta')
+    with pytest.raises(StateError, match=r"state\.json: the state file is damaged") as caught:
+        launcher.status("prefill-0")
+    assert caught.value.code == "PD3005"
+    launcher.stop(["prefill-0"])
+    assert left_of(launcher) == []
+    assert launcher.status("prefill-0") == UnitStatus("prefill-0", "absent")
+
+
+def test_a_record_of_an_earlier_boot_is_not_believed(launcher: LocalLauncher) -> None:
+    launcher.start(unit())
+    record = launcher.root / "prefill-0" / "state.json"
+    until(lambda: is_up(launcher))
+    text = record.read_text()
+    assert process.boot_id() in text
+    record.write_text(text.replace(process.boot_id(), "another"))
+    assert launcher.status("prefill-0").state == "lost"
+
+
+def pid_of(launcher: LocalLauncher) -> int:
+    pid = launcher.status("prefill-0").pid
+    assert pid is not None
+    return pid
