@@ -2,6 +2,23 @@
 
 from pdctl_transfer.plan.bind import Blocks, bind
 from pdctl_transfer.plan.columns import Columns, Line, Plan, PlannedPair, RankId, Stats
+from pdctl_transfer.plan.flat import Damage, flat_damage
 from pdctl_transfer.plan.planner import make_plan
+from pdctl_transfer.plan.prove import Fault, Proof, prove
 
-__all__ = ["Blocks", "Columns", "Line", "Plan", "PlannedPair", "RankId", "Stats", "bind", "make_plan"]
+__all__ = [
+    "Blocks",
+    "Columns",
+    "Damage",
+    "Fault",
+    "Line",
+    "Plan",
+    "PlannedPair",
+    "Proof",
+    "RankId",
+    "Stats",
+    "bind",
+    "flat_damage",
+    "make_plan",
+    "prove",
+]
