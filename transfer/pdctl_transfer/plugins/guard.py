@@ -10,6 +10,7 @@ log = logging.getLogger("pdctl")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 
 def enabled() -> bool:
@@ -17,14 +18,14 @@ def enabled() -> bool:
     return os.environ.get("PDCTL_PLUGIN", "on").strip().lower() not in ("off", "0", "false", "no")
 
 
-def guarded(default: R) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def guarded(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
     """Wrap a function of ours that the engine runs: a failure is logged once with its trace, and `default` returned."""
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[P, R]) -> Callable[P, R | D]:
         seen: set[str] = set()
 
         @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        def run(*args: P.args, **kwargs: P.kwargs) -> R | D:
             try:
                 return function(*args, **kwargs)
             except Exception as failure:  # the outermost edge: the engine must live
