@@ -90,10 +90,15 @@ def resolve(path: str) -> Path:
     return materialise(path.removeprefix(PREFIX)) if is_builtin(path) else Path(path).expanduser()
 
 
+def folder_of(name: str) -> Path:
+    """Where the built-in model lies, written or not yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "pdctl" / "models" / f"r{REVISION}" / name
+
+
 def materialise(name: str) -> Path:
     """The folder of a built-in model under the cache, written on first use (0.1 s) and published by one rename."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pdctl" / "models"
-    target = cache / f"r{REVISION}" / name
+    target = folder_of(name)
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -186,7 +186,7 @@ def _handshake(original: Callable[..., Any], queue: Any, addr_to_reqs: dict[str,
                 remaining += now_remaining
                 continue
             except RuntimeError as mismatch:  # a check of SGLang's own that is not among our rules: it raises to die
-                refusal = _remember(address, Refusal("PD4030", str(mismatch)))
+                refusal = _remember(address, Refusal("PD3110", str(mismatch)))
         _refuse(queue.kv_manager, address, requests, refusal)
     return ready, remaining
 
@@ -267,7 +267,7 @@ def _transferred(metric: Any, sender: Any, *_: Any, **__: Any) -> None:
 
 @guarded(None)
 def _failed(_: None, manager: Any, room: int, reason: str, *__: Any, **___: Any) -> None:
-    code = reason[:6] if reason[:2] == "PD" and reason[2:6].isdigit() else "PD4031"
+    code = reason[:6] if reason[:2] == "PD" and reason[2:6].isdigit() else "PD3111"
     state.ring.add("failed", room=int(room), code=code, reason=str(reason)[:300])
 
 

@@ -1,0 +1,1 @@
+"""SGLang 0.5.x as an engine of a fleet."""

@@ -1,0 +1,123 @@
+"""Fleet file → SGLang's command line and environment. Pure: what is added beyond the file says why."""
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pdctl.engines.base import Command, Instance
+from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
+from pdctl.engines.shipping import core_folder
+from pdctl.engines.words import flag_of, interpreter, python_path, refuse_modelled, value_of
+
+#: Flags that a field of the fleet file sets, with every spelling SGLang takes.
+MODELLED: Final[Mapping[str, str]] = {
+    "--model-path": "model.path",
+    "--model": "model.path",
+    "--served-model-name": "model.name",
+    "--host": "hosts",
+    "--port": "ports.http",
+    "--tp-size": "attn_tp",
+    "--tensor-parallel-size": "attn_tp",
+    "--pp-size": "pp",
+    "--pipeline-parallel-size": "pp",
+    "--dp-size": "dp",
+    "--data-parallel-size": "dp",
+    "--attn-cp-size": "cp",
+    "--page-size": "page_size",
+    "--kv-cache-dtype": "kv_cache_dtype",
+    "--disaggregation-mode": "prefill / decode",
+    "--disaggregation-transfer-backend": "transfer.backend",
+    "--disaggregation-ib-device": "transfer.devices",
+    "--disaggregation-bootstrap-port": "ports.bootstrap",
+    "--speculative-algorithm": "speculative",
+}
+
+#: What SGLang needs on a host without accelerator, and why.
+_CPU_FLAGS: Final = (
+    ("--attention-backend", "torch_native", "the only attention that runs without compiled kernels"),
+    ("--sampling-backend", "pytorch", "the default sampler is a CUDA kernel"),
+    ("--disable-overlap-schedule", "", "overlap scheduling records CUDA events"),
+    ("--sleep-on-idle", "", "an idle scheduler would burn a core"),
+)
+_RETRACTION: Final = "--disaggregation-decode-retraction-backup"
+
+
+def command(instance: Instance) -> Command:
+    """The exact command of one engine. Raises InputError (PD3102) for a flag that contradicts the fleet file."""
+    pool = instance.pool
+    refuse_modelled(pool, MODELLED)
+    notes: list[str] = []
+    argv = [interpreter(pool, "sglang"), "-m", "sglang.launch_server", *_modelled(instance)]
+    cpu = value_of(pool.args, "--device") == "cpu"
+    for flag, value, why in _added(instance, cpu):
+        if all(flag_of(word) != flag for word in pool.args):
+            argv += [flag, value] if value else [flag]
+            notes.append(f"{flag}: {why}")
+    argv += pool.args
+    return Command(tuple(argv), _environment(instance, cpu) | dict(pool.env) | _core(instance), tuple(notes))
+
+
+def model_folder(path: str) -> str:
+    """The path that the engine gets: a built-in model's folder, any other as it is."""
+    return str(folder_of(path.removeprefix(PREFIX))) if is_builtin(path) else path
+
+
+def _modelled(instance: Instance) -> Iterator[str]:
+    pool, fleet = instance.pool, instance.fleet
+    yield from ("--model-path", model_folder(instance.model), "--served-model-name", fleet.model.served_name)
+    yield from ("--host", instance.host, "--port", str(instance.ports["http"]))
+    sizes = (("--tp-size", pool.tp), ("--pp-size", pool.pp), ("--dp-size", pool.dp), ("--attn-cp-size", pool.cp))
+    for flag, size in sizes:
+        if size > 1:
+            yield from (flag, str(size))
+    if pool.dp > 1:
+        yield "--enable-dp-attention"
+    if pool.page_size is not None:
+        yield from ("--page-size", str(pool.page_size))
+    if pool.kv_cache_dtype != "auto":
+        yield from ("--kv-cache-dtype", pool.kv_cache_dtype)
+    for key, value in (pool.speculative or {}).items():
+        yield from (f"--speculative-{key.replace('_', '-')}", str(value))
+    if pool.role not in ("prefill", "decode"):
+        return
+    yield from ("--disaggregation-mode", pool.role, "--disaggregation-transfer-backend", fleet.transfer.backend)
+    if "bootstrap" in instance.ports:
+        yield from ("--disaggregation-bootstrap-port", str(instance.ports["bootstrap"]))
+    if fleet.transfer.devices and fleet.transfer.protocol == "rdma":
+        yield from ("--disaggregation-ib-device", ",".join(fleet.transfer.devices))
+
+
+def _added(instance: Instance, cpu: bool) -> Iterator[tuple[str, str, str]]:
+    """Flags that the file does not name: (flag, value, why). One that `args` names is left to `args`."""
+    yield "--enable-metrics", "", "the monitor reads them"
+    if cpu:
+        yield from _CPU_FLAGS
+        if instance.role == "decode":
+            yield _RETRACTION, "cpu_tensor", "without it a decode engine on CPU does not start"
+
+
+def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
+    pool, transfer = instance.pool, instance.fleet.transfer
+    env = {"SGLANG_HOST_IP": instance.host}
+    if is_builtin(instance.model) or instance.model.startswith(("/", ".", "~")):
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if pool.devices:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(pool.devices)
+    if transfer.backend == "mooncake":
+        env["MOONCAKE_PROTOCOL"] = transfer.protocol
+        if transfer.protocol == "tcp":
+            env["MC_FORCE_TCP"] = "1"  # else a host that has HCAs moves the bytes over them all the same
+    if transfer.backend == "nixl" and transfer.protocol == "tcp":
+        env |= {"UCX_TLS": "tcp,self", "UCX_KEEPALIVE_INTERVAL": "inf"}
+        if instance.host.startswith("127."):
+            env["UCX_NET_DEVICES"] = "lo"
+    if cpu:
+        env |= {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": "1"}
+        if pool.tp > 1:  # one rank a NUMA node unless told
+            cores = os.cpu_count() or 1
+            env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(pool.tp))
+    return env
+
+
+def _core(instance: Instance) -> dict[str, str]:
+    return {"PYTHONPATH": python_path(core_folder(), instance.pool)}
