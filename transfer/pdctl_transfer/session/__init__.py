@@ -1,1 +1,21 @@
 """Registry, handshake and the life of a request on both sides."""
+
+from pdctl_transfer.session.decode import DecodePeer, ReceiveHandle
+from pdctl_transfer.session.life import Failure, Side, State
+from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.prefill import PrefillPeer, SendHandle
+from pdctl_transfer.session.registry import Registry
+
+__all__ = [
+    "DecodePeer",
+    "Failure",
+    "Options",
+    "PrefillPeer",
+    "Rank",
+    "ReceiveHandle",
+    "Region",
+    "Registry",
+    "SendHandle",
+    "Side",
+    "State",
+]

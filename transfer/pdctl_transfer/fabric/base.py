@@ -1,0 +1,121 @@
+"""The seam between sessions and whatever moves the bytes.
+
+A fabric moves bytes between registered memory of two peers. It knows nothing of layers, heads or pages, and it is
+honest: a write that failed says whether the fabric may still be writing, and the transport it reports is the one it
+observed, never the one that was asked for.
+"""
+
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Transport = Literal["memory", "tcp", "rdma", "shm", "unknown"]
+
+
+class Blocks(NamedTuple):
+    """Columns of absolute addresses and lengths in bytes, int64 arrays of shape [n]: block i is length[i] bytes."""
+
+    src: "NDArray[np.int64]"
+    dst: "NDArray[np.int64]"
+    length: "NDArray[np.int64]"
+
+
+class Deadline:
+    """A moment on the monotonic clock, or earlier if somebody calls `cancel`. Safe from any thread."""
+
+    __slots__ = ("_at", "_cancelled")
+
+    def __init__(self, seconds: float) -> None:
+        self._at = time.monotonic() + seconds
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Let whoever works against this deadline stop at the next safe point."""
+        self._cancelled = True
+
+    @property
+    def passed(self) -> bool:
+        """True once the time is over or the work was cancelled."""
+        return self._cancelled or time.monotonic() >= self._at
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, 0.0 when passed."""
+        return 0.0 if self._cancelled else max(0.0, self._at - time.monotonic())
+
+
+class WriteResult(Struct, frozen=True):
+    """What came of a write.
+
+    ok: every block was accepted by the destination. settled: the fabric will write nothing more of it; False after a
+    failure of which blocks may still be under way. calls: batches handed to the fabric. code and cause: of the failure.
+    """
+
+    ok: bool
+    settled: bool
+    calls: int = 0
+    code: str = ""
+    cause: str = ""
+
+
+class Peer(Protocol):
+    """A connected peer; only the fabric that made it knows more."""
+
+    @property
+    def name(self) -> str:
+        """Host and port, or whatever tells this peer from others in a message."""
+        ...
+
+
+class Fabric(Protocol):
+    """Moves bytes between registered memory of two peers. All methods may be called from any thread."""
+
+    @property
+    def kind(self) -> str:
+        """mooncake, nixl, memory: both sides of a pair must have the same."""
+        ...
+
+    def address(self) -> bytes:
+        """What a peer needs to connect; sent to it during the handshake."""
+        ...
+
+    def register(self, base: int, nbytes: int) -> None:
+        """Make memory known. Raises FabricError PD4014 when it is refused."""
+        ...
+
+    def deregister(self, base: int) -> None:
+        """Forget memory that `register` was given; unknown memory is ignored."""
+        ...
+
+    def connect(self, address: bytes) -> Peer:
+        """Reach a peer by its `address()`. Raises FabricError PD4011."""
+        ...
+
+    def write(self, peer: Peer, blocks: Blocks, deadline: Deadline) -> WriteResult:
+        """Write blocks, return when they were accepted, or failed, or the deadline passed between two batches.
+
+        Blocks the calling thread, possibly past the deadline where the fabric cannot be interrupted: callers abandon
+        the thread and keep both buffers quarantined until it returns.
+        """
+        ...
+
+    def settle(self, peer: Peer) -> bool:
+        """Prove that nothing written to this peer before is still under way. False where that cannot be proven."""
+        ...
+
+    def observed_transport(self) -> Transport:
+        """What carries the bytes, from the fabric's own evidence; never what was asked for."""
+        ...
+
+    def exposed_ports(self) -> tuple[int, ...]:
+        """Ports that the fabric listens on at every interface and that it cannot be told to bind."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back. Safe to call twice."""
+        ...

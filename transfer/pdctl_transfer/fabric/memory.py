@@ -1,0 +1,86 @@
+"""A fabric within one process, for tests and for engines whose two sides share an address space.
+
+It keeps the rules of the real ones: memory must be registered, a block outside of it is refused, blocks before the
+refused one may have landed.
+"""
+
+import ctypes
+import itertools
+import threading
+from bisect import bisect_right
+from typing import ClassVar
+
+from pdctl_transfer.errors import FabricError
+from pdctl_transfer.fabric.base import Blocks, Deadline, Transport, WriteResult
+
+
+class MemoryFabric:
+    """One endpoint of the in-process fabric."""
+
+    kind = "memory"
+    name: str
+    _ids: ClassVar = itertools.count(1)
+    _all: ClassVar[dict[str, "MemoryFabric"]] = {}
+
+    def __init__(self) -> None:
+        self.name = f"memory:{next(self._ids)}"
+        self._lock = threading.Lock()
+        self._spans: list[tuple[int, int]] = []
+        self._all[self.name] = self
+
+    def address(self) -> bytes:
+        """The name, as bytes."""
+        return self.name.encode()
+
+    def register(self, base: int, nbytes: int) -> None:
+        """Allow writes into `[base, base + nbytes)`."""
+        with self._lock:
+            self._spans = sorted([*self._spans, (base, base + nbytes)])
+
+    def deregister(self, base: int) -> None:
+        """Refuse writes into memory registered at `base` from now on."""
+        with self._lock:
+            self._spans = [span for span in self._spans if span[0] != base]
+
+    def connect(self, address: bytes) -> "MemoryFabric":
+        """The endpoint of that name. Raises FabricError PD4011 if there is none."""
+        peer = self._all.get(address.decode(errors="replace"))
+        if peer is None:
+            raise FabricError(f"no memory fabric {address!r} in this process", code="PD4011")
+        return peer
+
+    def allows(self, at: int, length: int) -> bool:
+        """Whether the block lies within one registered span."""
+        spans = self._spans
+        i = bisect_right(spans, (at, 1 << 64)) - 1
+        return i >= 0 and at >= spans[i][0] and at + length <= spans[i][1]
+
+    def write(self, peer: "MemoryFabric", blocks: Blocks, deadline: Deadline) -> WriteResult:
+        """Copy block by block; refused at the first that is not registered, stopped when the deadline passes."""
+        columns = zip(blocks.src.tolist(), blocks.dst.tolist(), blocks.length.tolist(), strict=True)
+        for src, dst, length in columns:
+            if deadline.passed:
+                return WriteResult(ok=False, settled=True, calls=1, code="PD4031", cause="stopped at the deadline")
+            if self._all.get(peer.name) is not peer:
+                return WriteResult(ok=False, settled=True, calls=1, code="PD4011", cause=f"{peer.name} is closed")
+            if not peer.allows(dst, length):
+                cause = f"{peer.name}: [{dst:#x}, +{length}) is not registered"
+                return WriteResult(ok=False, settled=True, calls=1, code="PD4012", cause=cause)
+            ctypes.memmove(dst, src, length)
+        return WriteResult(ok=True, settled=True, calls=1)
+
+    def settle(self, peer: "MemoryFabric") -> bool:
+        """Always: a copy is over when `write` returns."""
+        return True
+
+    def observed_transport(self) -> Transport:
+        """Memory."""
+        return "memory"
+
+    def exposed_ports(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    def close(self) -> None:
+        """Peers can no longer write here."""
+        self._all.pop(self.name, None)

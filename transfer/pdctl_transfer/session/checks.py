@@ -1,0 +1,83 @@
+"""Judgements a peer makes before it moves anything: of the pair, of its fabric, of index lists."""
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.rules.outcome import Finding
+from pdctl_transfer.session.life import Failure
+from pdctl_transfer.session.options import Region
+from pdctl_transfer.session.work import Part
+
+if TYPE_CHECKING:
+    from pdctl_transfer.session.leg import Leg
+    from pdctl_transfer.session.link import Identity
+
+Indices = Mapping[str, NDArray[np.int64]]
+SINGLE = frozenset({"slot", "row"})
+
+
+def default_check(prefill: Manifest, decode: Manifest) -> Iterable[Finding]:
+    """Findings of the core's own rules."""
+    rules = importlib.import_module("pdctl_transfer.rules")
+    judge = getattr(rules, "judge_pair", None)
+    return () if judge is None else [found for found in judge(prefill, decode) if isinstance(found, Finding)]
+
+
+def fallback_fault(me: "Identity") -> Failure | None:
+    """PD4013 where RDMA was asked for, TCP carries the bytes, and that is not allowed."""
+    if me.options.allow_fallback or me.fabric.observed_transport() != "tcp":
+        return None
+    cause = f"{me.side} {me.rank}: {me.fabric.kind} moves bytes over TCP"
+    return Failure("PD4013", cause, me.side)
+
+
+def own_index_fault(manifest: Manifest, pp: int, regions: tuple[Region, ...], indices: Indices) -> str:
+    """Why these ids cannot be items of this rank; empty where they can."""
+    at = 0
+    for stage in manifest.stages:
+        if stage.pp_rank != pp:
+            continue
+        for component in stage.components:
+            ids = indices.get(component.kind)
+            here = regions[at : at + len(component.entries)]
+            at += len(component.entries)
+            if ids is None or not here:
+                continue
+            if component.index_space in SINGLE and len(ids) != 1:
+                return f"{component.kind}: {len(ids)} ids, exactly one {component.index_space} is needed"
+            items = min(region.items for region in here)
+            bad = ids[(ids < 0) | (ids >= items)]
+            if len(bad):
+                return f"{component.kind}: id {int(bad[0])}, there are {items} items"
+    return ""
+
+
+def length_fault(part: Part, ours: Indices, theirs: Indices) -> str:
+    """Why two sides' id lists do not belong together; empty where they do. `ours` are prefill's."""
+    for kind in part.kinds:
+        here, there = len(ours.get(kind, ())), len(theirs.get(kind, ()))
+        if here != there:
+            return f"{kind}: {here} ids on prefill, {there} on decode"
+    return ""
+
+
+def index_fault(leg: "Leg", indices: Indices) -> Failure | None:
+    """PD4020, PD4021: what is wrong with the id lists of a leg, before anything is written."""
+    me, hello = leg.link.me, leg.link.hello
+    assert hello is not None
+    fault = length_fault(leg.part, indices, leg.indices)
+    if fault:
+        return Failure("PD4020", f"room {leg.room}: {fault}", "prefill")
+    for side, manifest, rank, regions, ids in (
+        ("prefill", leg.link.pair_plan.prefill, me.rank, me.regions, indices),
+        ("decode", leg.link.pair_plan.decode, hello.rank, hello.regions, leg.indices),
+    ):
+        fault = own_index_fault(manifest, rank.pp, regions, ids)
+        if fault:
+            return Failure("PD4021", f"room {leg.room}: {side} {fault}", "decode" if side == "decode" else "prefill")
+    return None

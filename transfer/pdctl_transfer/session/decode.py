@@ -1,0 +1,398 @@
+"""The receiving side: one decode rank, its links to prefill ranks, and the requests that wait for their state.
+
+A request asks every prefill rank that writes into this one, its *sources*, and is confirmed when all of them are done
+and what landed was checked. Whatever ends it otherwise, its buffers stay quarantined until each source has said, or
+shown by being gone, that nothing more will land.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdctl_transfer.errors import TransferError
+from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.plan import RankId
+from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
+from pdctl_transfer.session.client import Address, Routes
+from pdctl_transfer.session.life import Failure, Handle
+from pdctl_transfer.session.link import Check, Identity, Link, identity
+from pdctl_transfer.session.loop import Loop
+from pdctl_transfer.session.messages import (
+    AnyMessage,
+    Ask,
+    Confirm,
+    Done,
+    Failed,
+    Landed,
+    Ready,
+    Route,
+    Settled,
+    Start,
+)
+from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.quarantine import Quarantine
+from pdctl_transfer.session.timers import Timer
+from pdctl_transfer.session.verify import verify
+from pdctl_transfer.session.work import Part, pair_plan
+from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.telemetry import Telemetry
+
+
+class ReceiveHandle(Handle):
+    """A request on the receiving side."""
+
+    def __init__(self, peer: "DecodePeer", room: int) -> None:
+        super().__init__(room, lambda failure: peer.loop.call(peer.fail_room, self, failure), "decode")
+        self._metadata: bytes = b""
+
+    @property
+    def metadata(self) -> bytes:
+        """What prefill sent along; complete once confirmed, empty before."""
+        return self._metadata if self.state == "confirmed" else b""
+
+
+class Source:
+    """One prefill rank that a request asked."""
+
+    def __init__(self, link: Link, part: Part | None = None) -> None:
+        self.link = link
+        self.part = part
+        self.asked = self.ready = self.done = False
+        self.settled = True
+        self.sums: dict[str, int] = {}
+
+
+class Request:
+    """One request on the receiving side."""
+
+    def __init__(self, handle: ReceiveHandle, registry: Address, indices: dict[str, NDArray[np.int64]]) -> None:
+        self.handle, self.registry, self.indices = handle, registry, indices
+        self.room = handle.room
+        self.attempt = os.urandom(8).hex()
+        self.sources: dict[RankId, Source] = {}
+        self.timer: Timer | None = None
+        self.missing = ""
+        self.verifying = False
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What messages call it."""
+        return self.room, self.attempt
+
+    @property
+    def all_ready(self) -> bool:
+        """Every source has the room open."""
+        return bool(self.sources) and all(source.ready for source in self.sources.values())
+
+    @property
+    def all_done(self) -> bool:
+        """Every source has written everything."""
+        return bool(self.sources) and all(source.done for source in self.sources.values())
+
+    @property
+    def settled(self) -> bool:
+        """Nothing can land any more."""
+        return all(source.settled for source in self.sources.values())
+
+
+class DecodePeer:
+    """One decode rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
+
+    Raises TransferError PD4022 where regions and manifest disagree.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        rank: Rank,
+        regions: Iterable[Region],
+        fabric: Fabric,
+        options: Options | None = None,
+        *,
+        check: Check = default_check,
+    ) -> None:
+        self.options = options or Options()
+        self.telemetry = Telemetry("decode", str(rank), self.options.events)
+        self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self.loop = Loop(f"pdctl-decode-{rank}")
+        self._workers = Workers(f"pdctl-scatter-{rank}", 2)
+        self._routes: dict[Address, Routes] = {}
+        self._links: dict[Address, Link] = {}
+        self._requests: dict[tuple[int, str], Request] = {}
+        self._rooms: dict[int, Request] = {}
+        self._quarantine = Quarantine(self.loop, self._me, self._released)
+
+    def open(self, room: int, registry: Address, indices: Mapping[str, Sequence[int]]) -> ReceiveHandle:
+        """Ask for a room's state, to be written to the items with these ids, one list a kind.
+
+        The items belong to the transfer until the handle is confirmed, or failed and `reusable`.
+        """
+        handle = ReceiveHandle(self, room)
+        ids = {kind: np.asarray(values, dtype=np.int64).reshape(-1) for kind, values in indices.items()}
+        self.loop.call(self._open, Request(handle, registry, ids))
+        return handle
+
+    def close(self) -> None:
+        """Fail what is open (PD4034) and leave. Safe to call twice."""
+
+        def end() -> None:
+            gone = Failure("PD4034", "the decode engine closed", "decode")
+            for request in list(self._rooms.values()):
+                self._fail(request, gone)
+
+        self.loop.call(end)
+        self._workers.close(5.0)
+
+        def leave() -> None:
+            self._quarantine.close()
+            for routes in self._routes.values():
+                routes.close()
+            for link in list(self._links.values()):
+                link.close()
+
+        self.loop.call(leave)
+        self.loop.stop()
+
+    @property
+    def quarantined(self) -> int:
+        """Requests that have failed and whose buffers may not be used again yet."""
+        count: int = self.loop.ask(lambda: sum(1 for key in self._requests if self._over(key)))
+        return count
+
+    # The engine's calls, on the loop thread.
+
+    def _open(self, request: Request) -> None:
+        handle = request.handle
+        fault = own_index_fault(self._me.manifest, self._me.rank.pp, self._me.regions, request.indices)
+        refusal = None
+        if request.room in self._rooms:
+            refusal = Failure("PD4023", f"room {request.room} is open already", "decode")
+        elif fault:
+            refusal = Failure("PD4021", f"room {request.room}: decode {fault}", "decode")
+        else:
+            refusal = fallback_fault(self._me)
+        if refusal is not None:
+            handle._life.settle()
+            handle._life.fail(refusal)
+            self.telemetry.ended(request.room, refusal, handle._life.reached)
+            return
+        self._rooms[request.room] = self._requests[request.key] = request
+        request.timer = Timer(self.loop, lambda failure: self._expired(request, failure))
+        request.timer.arm(self.options.bootstrap_s, Failure("PD4032", "", "prefill"))
+        self._routes_of(request.registry).find(request.room, lambda route: self._routed(request, route))
+
+    def fail_room(self, handle: ReceiveHandle, failure: Failure) -> None:
+        """`Handle.abort`, on the loop thread."""
+        request = self._rooms.get(handle.room)
+        if request is not None and request.handle is handle:
+            self._fail(request, failure)
+
+    def _expired(self, request: Request, failure: Failure) -> None:
+        if request.handle.state == "bootstrapping":
+            failure = self._why_not_met(request)
+        self._fail(request, failure)
+
+    def _why_not_met(self, request: Request) -> Failure:
+        """What a request that never met its prefill ranks was waiting for."""
+        within = f"room {request.room}: after {self.options.bootstrap_s:g} s"
+        routes = self._routes_of(request.registry)
+        if not request.sources:
+            if routes.cause:
+                return Failure(routes.code, f"{within}, {routes.cause}", "prefill")
+            return Failure("PD4002", f"{within}, {request.missing or 'no answer'}", "prefill")
+        unready = [str(tuple(rank)) for rank, source in request.sources.items() if not source.ready]
+        return Failure("PD4032", f"{within}, not opened by prefill {', '.join(unready)}", "prefill")
+
+    # Finding the sources.
+
+    def _routes_of(self, registry: Address) -> Routes:
+        if registry not in self._routes:
+            self._routes[registry] = Routes(self.loop, registry, self.options)
+        return self._routes[registry]
+
+    def _routed(self, request: Request, route: Route) -> bool:
+        """True once the request needs no further answer."""
+        if self._rooms.get(request.room) is not request:
+            return True
+        request.missing = route.missing
+        if route.missing:
+            return False
+        mine = RankId(self._me.rank.pp, self._me.rank.tp)
+        try:
+            plan = pair_plan(route.manifest, self._me.encoded)
+        except TransferError:  # the handshake judges the pair, and both sides hear of it
+            request.sources = {
+                RankId(served.rank.pp, served.rank.tp): Source(self._link((served.host, served.port)))
+                for served in route.ranks
+            }
+            return True
+        if plan.prefill.parallel.dp == 1:
+            self._routes_of(request.registry).keep(route)
+        wanted = plan.prefill_ranks(mine)
+        for served in route.ranks:
+            rank = RankId(served.rank.pp, served.rank.tp)
+            if rank in wanted:
+                link = self._link((served.host, served.port))
+                request.sources[rank] = Source(link, plan.part(rank, mine))
+        for link in {id(source.link): source.link for source in request.sources.values()}.values():
+            self._ask(request, link)
+        return True
+
+    def _link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None or link.channel.over:
+            channel = self.loop.connect(*address, self.options.secret, self.options.handshake_s)
+            link = self._links[address] = Link(self._me, channel, self, connector=True)
+        return link
+
+    def _ask(self, request: Request, link: Link) -> None:
+        """Ask the sources on this link, once it is ready."""
+        if not link.is_ready:
+            return
+        if link.is_silent:
+            self._fail(request, Failure("PD4005", f"{link.name} says nothing", "prefill"))
+            return
+        indices = {kind: ids.astype("<i8").tobytes() for kind, ids in request.indices.items()}
+        for source in request.sources.values():
+            if source.link is link and not source.asked:
+                source.asked, source.settled = True, False
+                link.send(Ask(request.room, request.attempt, indices, (), self.options.verify))
+
+    # Links.
+
+    def ready(self, link: Link) -> None:
+        """Ask what waited for it."""
+        self.telemetry.handshake(link.name, link.handshake_s)
+        for request in list(self._rooms.values()):
+            self._ask(request, link)
+
+    def silent(self, link: Link, failure: Failure) -> None:
+        """Fail what waits for that rank; its connection tells later what became of it."""
+        for request in self._waiting_for(link):
+            self._fail(request, failure)
+
+    def broken(self, link: Link, failure: Failure) -> None:
+        """Fail what waits for that rank, and find out whether it still writes."""
+        address = next((where for where, known in self._links.items() if known is link), None)
+        if address is not None:
+            del self._links[address]
+        for routes in self._routes.values():
+            routes.forget()
+        for request in self._waiting_for(link):
+            self._fail(request, failure)
+        for request in list(self._requests.values()):
+            for rank, source in request.sources.items():
+                if source.link is link and not source.settled and address is not None:
+                    self._quarantine.add(address, link.incarnation, request.key, rank)
+
+    def waiting_rooms(self, link: Link) -> tuple[int, ...]:
+        """Rooms that need this link."""
+        return tuple(request.room for request in self._waiting_for(link))
+
+    def refused_rooms(self, rooms: tuple[int, ...], failure: Failure) -> None:
+        """Prefill names none: what waits for the link fails with it."""
+
+    def _waiting_for(self, link: Link) -> list[Request]:
+        return [r for r in self._rooms.values() if any(s.link is link and not s.done for s in r.sources.values())]
+
+    def message(self, link: Link, message: AnyMessage) -> None:
+        """One message about a request; unknown, late and repeated ones change nothing."""
+        if not isinstance(message, Ready | Start | Landed | Done | Failed | Settled):
+            link.channel.fail("not a message for a decode rank")
+            return
+        request = self._requests.get((message.room, message.attempt))
+        if request is None:
+            return
+        source = next((source for source in request.sources.values() if source.link is link), None)
+        if source is None:
+            return
+        match message:
+            case Ready():
+                source.ready = True
+                self._met(request)
+            case Start():
+                self._started(request)
+            case Done(metadata=metadata, sums=sums):
+                if not source.done:
+                    source.done, source.settled, source.sums = True, True, sums
+                    request.handle._metadata = request.handle._metadata or metadata
+                    self._landed(request)
+            case Failed(code=code, cause=cause, side=side):
+                self._fail(request, Failure(code, cause, "decode" if side == "decode" else "prefill"))
+            case Settled():
+                source.settled = True
+                self._release(request)
+
+    # The life of a request.
+
+    def _over(self, key: tuple[int, str]) -> bool:
+        return self._rooms.get(key[0]) is not self._requests[key]
+
+    def _met(self, request: Request) -> None:
+        if request.all_ready and request.handle._life.advance("waiting") and request.timer is not None:
+            unsent = f"room {request.room}: nothing was sent in {self.options.waiting_s:g} s"
+            request.timer.arm(self.options.waiting_s, Failure("PD4030", unsent, "prefill"))
+
+    def _started(self, request: Request) -> None:
+        if request.handle._life.advance("transferring") and request.timer is not None:
+            late = f"room {request.room}: not complete in {self.options.transfer_s:g} s"
+            request.timer.arm(self.options.transfer_s, Failure("PD4031", late, "prefill"))
+
+    def _landed(self, request: Request) -> None:
+        """A source is done: when all are, look at what landed, then confirm."""
+        if not request.all_done or request.verifying or self._rooms.get(request.room) is not request:
+            return
+        request.verifying = True
+        self._workers.submit(lambda: self._verify(request))
+
+    def _verify(self, request: Request) -> None:
+        """On a worker."""
+        sent = [(source.part, source.sums) for source in request.sources.values() if source.part is not None]
+        fault = verify(sent, self._me.regions, request.indices, self.options.verify)
+        self.loop.call(self._verified, request, fault)
+
+    def _verified(self, request: Request, fault: str) -> None:
+        if self._rooms.get(request.room) is not request:
+            return
+        if fault:
+            self._fail(request, Failure("PD4040", f"room {request.room}: {fault}", "prefill"))
+            return
+        for source in request.sources.values():
+            source.link.send(Confirm(request.room, request.attempt))
+        self._close(request)
+        del self._requests[request.key]
+        request.handle._life.settle()
+        request.handle._life.advance("confirmed")
+        self.telemetry.ended(request.room, None, request.handle._life.reached)
+
+    def _fail(self, request: Request, failure: Failure) -> None:
+        if not request.handle._life.fail(failure):
+            return
+        self._close(request)
+        self.telemetry.ended(request.room, failure, request.handle._life.reached)
+        for source in request.sources.values():
+            if source.asked:
+                source.link.send(Failed(request.room, request.attempt, failure.code, failure.cause, failure.side))
+        self._release(request)
+
+    def _close(self, request: Request) -> None:
+        if request.timer is not None:
+            request.timer.stop()
+        if self._rooms.get(request.room) is request:
+            del self._rooms[request.room]
+
+    def _released(self, key: tuple[int, str], rank: RankId) -> None:
+        """Quarantine: this source is known to write no more."""
+        request = self._requests.get(key)
+        if request is not None and rank in request.sources:
+            request.sources[rank].settled = True
+            self._release(request)
+
+    def _release(self, request: Request) -> None:
+        if self._rooms.get(request.room) is request or not request.settled:
+            return
+        self._requests.pop(request.key, None)
+        request.handle._life.settle()

@@ -1,0 +1,142 @@
+"""The life of a request at one side, and the handle by which an engine follows it.
+
+bootstrapping (the two sides find each other) → waiting (both know the request) → transferring (bytes move) →
+confirmed | failed. It only moves forward, the first end is the end, and whatever comes late changes nothing.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from msgspec import Struct
+
+State = Literal["bootstrapping", "waiting", "transferring", "confirmed", "failed"]
+Side = Literal["prefill", "decode"]
+
+ORDER: Final[tuple[State, ...]] = ("bootstrapping", "waiting", "transferring", "confirmed", "failed")
+ENDS: Final = frozenset({"confirmed", "failed"})
+
+
+class Failure(Struct, frozen=True):
+    """Why a request failed: a catalog code, the first cause in words, and the side that is to blame."""
+
+    code: str
+    cause: str
+    side: Side
+
+    def __str__(self) -> str:
+        return f"{self.code} ({self.side}) {self.cause}"
+
+
+class Life:
+    """State, failure and quarantine of one request. Moved by one loop thread, read by any."""
+
+    def __init__(self) -> None:
+        self.state: State = "bootstrapping"
+        self.failure: Failure | None = None
+        self.reached: dict[State, float] = {"bootstrapping": time.monotonic()}
+        """Monotonic time at which each state was entered."""
+        self._settled = False
+        self._ended = threading.Event()
+        self._free = threading.Event()
+        self._watchers: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def advance(self, state: State) -> bool:
+        """Move forward; False, and nothing happens, where the request is there already, further, or over."""
+        if self.state in ENDS or ORDER.index(state) <= ORDER.index(self.state):
+            return False
+        self.state = state
+        self.reached[state] = time.monotonic()
+        if state in ENDS:
+            self._end()
+        return True
+
+    def fail(self, failure: Failure) -> bool:
+        """End it with its first cause; False where it has ended before."""
+        if self.state in ENDS:
+            return False
+        self.failure = failure
+        self.state = "failed"
+        self.reached["failed"] = time.monotonic()
+        self._end()
+        return True
+
+    def settle(self) -> None:
+        """Nothing of it is under way any more: with its end, its buffers may be used again."""
+        self._settled = True
+        if self.state in ENDS:
+            self._free.set()
+
+    @property
+    def reusable(self) -> bool:
+        """Whether its pages, slots and rows may be used again: it has ended, and nothing can land late."""
+        return self._free.is_set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block until the end; False where the time ran out first."""
+        return self._ended.wait(timeout)
+
+    def wait_reusable(self, timeout: float | None) -> bool:
+        """Block until the buffers may be used again; False where the time ran out first."""
+        return self._free.wait(timeout)
+
+    def when_over(self, function: Callable[[], None]) -> None:
+        """Call it once the request has ended, at once where it has. It runs on the loop thread: keep it short."""
+        with self._lock:
+            if not self._ended.is_set():
+                self._watchers.append(function)
+                return
+        function()
+
+    def _end(self) -> None:
+        if self._settled:
+            self._free.set()
+        with self._lock:
+            self._ended.set()
+            watchers, self._watchers = self._watchers, []
+        for function in watchers:
+            function()
+
+
+class Handle:
+    """What both handles share. An engine polls `state`, or waits."""
+
+    def __init__(self, room: int, abort: Callable[[Failure], None], side: Side) -> None:
+        self.room = room
+        self._life = Life()
+        self._abort = abort
+        self._side: Side = side
+
+    @property
+    def state(self) -> State:
+        """bootstrapping, waiting, transferring, confirmed or failed."""
+        return self._life.state
+
+    @property
+    def failure(self) -> Failure | None:
+        """Code, cause and side once failed; None otherwise."""
+        return self._life.failure
+
+    @property
+    def reusable(self) -> bool:
+        """False while the buffers of this request may still be read or written by the fabric: quarantine."""
+        return self._life.reusable
+
+    def wait(self, timeout: float | None = None) -> State:
+        """Block until confirmed or failed, or until the time ran out; returns the state then."""
+        self._life.wait(timeout)
+        return self._life.state
+
+    def wait_reusable(self, timeout: float | None = None) -> bool:
+        """Block until `reusable`; False where the time ran out first."""
+        return self._life.wait_reusable(timeout)
+
+    def when_over(self, function: Callable[[], None]) -> None:
+        """Call `function` once when the request has ended; it runs on the peer's loop thread and must be short."""
+        self._life.when_over(function)
+
+    def abort(self, reason: str) -> None:
+        """Give the request up on both sides (PD4033). Harmless once it has ended. Does not wait."""
+        self._abort(Failure("PD4033", f"aborted by the {self._side} engine: {reason}", self._side))

@@ -1,0 +1,293 @@
+"""A link between one prefill rank and one decode rank: the handshake, then heartbeats and messages.
+
+Both sides say who they are and what they hold; both judge the pair and compute the plan; the digests must agree. Only
+then is the link ready, and no byte moves before.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from msgspec import Struct
+
+from pdctl_transfer import __version__
+from pdctl_transfer.errors import TransferError
+from pdctl_transfer.fabric.base import Fabric, Peer
+from pdctl_transfer.layout.manifest import Manifest, Stage
+from pdctl_transfer.layout.read import decode_manifest, encode_manifest
+from pdctl_transfer.rules.outcome import Finding
+from pdctl_transfer.session.life import Failure, Side
+from pdctl_transfer.session.loop import Channel
+from pdctl_transfer.session.messages import PROTOCOL, Agree, AnyMessage, Beat, Bye, Hello, Refuse
+from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.work import PairPlan, pair_plan
+
+REFUSED_S = 0.5
+"""How long a refused link stands, so that the refused side can answer."""
+
+Check = Callable[[Manifest, Manifest], Iterable[Finding]]
+
+
+class Identity(Struct, frozen=True):
+    """What this side says of itself, and how it judges others."""
+
+    manifest: Manifest
+    encoded: bytes
+    rank: Rank
+    regions: tuple[Region, ...]
+    fabric: Fabric
+    options: Options
+    incarnation: str
+    check: Check
+
+    @property
+    def side(self) -> Side:
+        """The role of the manifest."""
+        return self.manifest.role
+
+    @property
+    def other_side(self) -> Side:
+        """The role of every peer."""
+        return "decode" if self.manifest.role == "prefill" else "prefill"
+
+    def hello(self) -> Hello:
+        """The first message of a link."""
+        return Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            rank=self.rank,
+            incarnation=self.incarnation,
+            manifest=self.encoded,
+            fabric=self.fabric.kind,
+            address=self.fabric.address(),
+            regions=self.regions,
+            silent_s=self.options.silent_s,
+        )
+
+
+class LinkOwner(Protocol):
+    """Who a link reports to; all calls come on the loop thread."""
+
+    def ready(self, link: "Link") -> None:
+        """Both sides agree; requests may use it."""
+        ...
+
+    def message(self, link: "Link", message: AnyMessage) -> None:
+        """A message about a request."""
+        ...
+
+    def broken(self, link: "Link", failure: Failure) -> None:
+        """The link is over, once."""
+        ...
+
+    def waiting_rooms(self, link: "Link") -> tuple[int, ...]:
+        """Rooms that hoped for this link, to be told to a side that refuses or is refused."""
+        ...
+
+    def refused_rooms(self, rooms: tuple[int, ...], failure: Failure) -> None:
+        """The other side names rooms that will not be served for this reason."""
+        ...
+
+    def silent(self, link: "Link", failure: Failure) -> None:
+        """The other side says nothing any more although its connection stands: frozen, or cut off."""
+        ...
+
+
+class Link:
+    """One end of a link."""
+
+    def __init__(self, me: Identity, channel: Channel, owner: LinkOwner, *, connector: bool) -> None:
+        self.me = me
+        self.owner = owner
+        self.channel = channel
+        channel.owner = self
+        self.hello: Hello | None = None
+        self.pair: PairPlan | None = None
+        self.is_ready = False
+        self.is_silent = False
+        self.peer: Peer | None = None
+        """The fabric's side of this link, connected by the first write."""
+        self.started = time.monotonic()
+        self.handshake_s = 0.0
+        self._connector = connector
+        self._agreed: str | None = None
+        self._failure: Failure | None = None
+        channel.loop.later(me.options.handshake_s, self._too_late)
+        channel.loop.later(me.options.heartbeat_s, self._beat)
+
+    @property
+    def incarnation(self) -> str:
+        """The other process's; empty before its Hello."""
+        return self.hello.incarnation if self.hello else ""
+
+    @property
+    def name(self) -> str:
+        """The other side, for messages."""
+        return f"{self.me.other_side} {self.hello.rank}" if self.hello else self.me.other_side
+
+    @property
+    def pair_plan(self) -> PairPlan:
+        """The plan both agreed on; only of a ready link."""
+        assert self.pair is not None
+        return self.pair
+
+    def send(self, message: AnyMessage) -> None:
+        """Send, or drop it where the link is over."""
+        self.channel.send(message)
+
+    def refuse(self, code: str, cause: str, side: Side) -> None:
+        """End the link and tell the other side why; it may name the rooms that this fails before it goes."""
+        self._failure = Failure(code, cause, side)
+        self.send(Refuse(code, cause, self.owner.waiting_rooms(self)))
+        self.channel.loop.later(REFUSED_S, self.channel.fail, cause)
+
+    def close(self) -> None:
+        """End the link in order."""
+        self.send(Bye())
+        self.channel.close()
+
+    def opened(self, channel: Channel) -> None:
+        """The connector speaks first."""
+        if self._connector:
+            self.send(self.me.hello())
+
+    def received(self, channel: Channel, message: AnyMessage) -> None:
+        """Handshake and heartbeats end here, everything else goes to the owner of a ready link."""
+        self.is_silent = False
+        match message:
+            case Beat():
+                pass
+            case Hello():
+                self._greet(message)
+            case Agree(digest=digest):
+                self._agreed = digest
+                self._conclude()
+            case Refuse():
+                self._refused(message)
+            case Bye():
+                self._failure = Failure("PD4034", f"{self.name} closed", self.me.other_side)
+                channel.fail("closed in order")
+            case _ if self.is_ready:
+                self.owner.message(self, message)
+            case _ if self._failure is None:
+                channel.fail("a request before the handshake")
+
+    def _refused(self, message: Refuse) -> None:
+        if self._failure is None:
+            self._failure = Failure(message.code, f"{self.name} refused: {message.cause}", self.me.other_side)
+            self.send(Refuse(message.code, message.cause, self.owner.waiting_rooms(self)))
+        self.owner.refused_rooms(message.rooms, self._failure)
+        self.channel.close_soon()
+
+    def lost(self, channel: Channel, cause: str) -> None:
+        """The connection is over."""
+        if self._failure is None:
+            gone = f"{self.name} is gone: {cause}" if self.hello else f"cannot reach {self.me.other_side}: {cause}"
+            code = channel.code or ("PD4004" if self.hello else "PD4003")
+            self._failure = Failure(code, gone, self.me.other_side)
+        self.is_ready = False
+        self.owner.broken(self, self._failure)
+
+    def _greet(self, hello: Hello) -> None:
+        if self.hello is not None or self._failure is not None:
+            return  # repeated: what was said first counts
+        self.hello = hello
+        if not self._connector:
+            self.send(self.me.hello())
+        try:
+            other = decode_manifest(hello.manifest, f"{self.me.other_side} {hello.rank}")
+        except TransferError as error:
+            self.refuse(error.code, error.message, self.me.other_side)
+            return
+        fault = self._judge(hello, other)
+        if fault is not None:
+            self.refuse(*fault)
+            return
+        self.send(Agree(self.pair_plan.digest))
+        self._conclude()
+
+    def _judge(self, hello: Hello, other: Manifest) -> tuple[str, str, Side] | None:
+        """Code, cause and side of the first thing that is wrong with the pair; computes the plan."""
+        theirs = self.me.other_side
+        if other.role != theirs:
+            return "PD4024", f"{self.name} has a {other.role} manifest", theirs
+        if hello.fabric != self.me.fabric.kind:
+            return "PD4025", f"{self.name} moves bytes by {hello.fabric}, this side by {self.me.fabric.kind}", theirs
+        fault = region_fault(other, hello.rank, hello.regions)
+        if fault:
+            return "PD4022", f"{self.name}: {fault}", theirs
+        mine = self.me.manifest
+        prefill, decode = (mine, other) if self.me.side == "prefill" else (other, mine)
+        encoded = (self.me.encoded, hello.manifest)
+        for finding in self.me.check(prefill, decode):
+            if finding.severity in (None, "error"):
+                said = "; ".join(f"{e.source}: {e.text}" for e in finding.evidence)
+                return finding.code, said or finding.subject, theirs
+        try:
+            self.pair = pair_plan(*encoded if self.me.side == "prefill" else reversed(encoded))
+        except TransferError as error:
+            return error.code, error.message, theirs
+        return None
+
+    def _conclude(self) -> None:
+        if self.pair is None or self._agreed is None or self.is_ready or self._failure is not None:
+            return
+        if self._agreed != self.pair.digest:
+            cause = f"plan {self.pair.digest[:12]} here, {self._agreed[:12]} on {self.name}"
+            self.refuse("PD4009", cause, self.me.other_side)
+            return
+        self.is_ready = True
+        self.handshake_s = time.monotonic() - self.started
+        self.owner.ready(self)
+
+    def _too_late(self) -> None:
+        if not self.is_ready and not self.channel.over and self._failure is None:
+            where = f"{self.name} did not finish the handshake in {self.me.options.handshake_s:g} s"
+            self._failure = Failure("PD4003", where, self.me.other_side)
+            self.channel.fail(where)
+
+    def _beat(self) -> None:
+        if self.channel.over:
+            return
+        self.send(Beat())
+        quiet = time.monotonic() - self.channel.heard
+        if quiet > self.me.options.silent_s and not self.is_silent and self.is_ready:
+            self.is_silent = True
+            cause = f"{self.name} has said nothing for {quiet:.1f} s, its connection stands"
+            self.owner.silent(self, Failure("PD4005", cause, self.me.other_side))
+        self.channel.loop.later(self.me.options.heartbeat_s, self._beat)
+
+
+def stage_of(manifest: Manifest, rank: Rank) -> Stage | None:
+    """The stage of the rank's pipeline position."""
+    return next((stage for stage in manifest.stages if stage.pp_rank == rank.pp), None)
+
+
+def region_fault(manifest: Manifest, rank: Rank, regions: tuple[Region, ...]) -> str:
+    """Why these regions cannot be the memory of this rank under this manifest; empty where they can."""
+    stage = stage_of(manifest, rank)
+    if stage is None or not 0 <= rank.tp < manifest.parallel.attn_tp or not 0 <= rank.dp < manifest.parallel.dp:
+        return f"rank {rank} is not in its manifest"
+    entries = [(component.kind, entry) for component in stage.components for entry in component.entries]
+    if len(regions) != len(entries):
+        return f"{len(regions)} regions for {len(entries)} entries of stage {rank.pp}"
+    for region, (kind, entry) in zip(regions, entries, strict=True):
+        what = f"{kind} layer {entry.layer} {entry.tensor}"
+        if region.item_len != entry.item_len:
+            return f"{what}: items of {region.item_len} bytes registered, {entry.item_len} in the manifest"
+        if region.items < 0 or region.base < 0 or region.base + region.items * region.item_len >= 1 << 63:
+            return f"{what}: {region.items} items at {region.base:#x} are no memory"
+    return ""
+
+
+def identity(
+    manifest: Manifest, rank: Rank, regions: Iterable[Region], fabric: Fabric, options: Options, check: Check
+) -> Identity:
+    """An identity with a fresh incarnation. Raises TransferError PD4022 where the regions do not fit the manifest."""
+    held = tuple(regions)
+    fault = region_fault(manifest, rank, held)
+    if fault:
+        raise TransferError(f"{manifest.role} {rank}: {fault}", code="PD4022")
+    encoded = encode_manifest(manifest)
+    return Identity(manifest, encoded, rank, held, fabric, options, os.urandom(8).hex(), check)

@@ -1,0 +1,302 @@
+"""An event loop in a daemon thread, and channels of messages on it.
+
+All state of a peer is touched by its loop thread only: no locks, and every race is an order of two callbacks. Writes
+and scatters run in workers (`workers.py`) and come back through `call`.
+"""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from pdctl_transfer.session.frames import FrameError, Framer
+from pdctl_transfer.session.messages import PROTOCOL, AnyMessage, Beat, Message, decode, encode
+
+MAX_GUESTS = 256
+
+
+class Loop:
+    """A thread that runs an event loop until `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(_cancel_all())
+        self._loop.close()
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Run it on the loop thread, soon. Ignored once the loop has stopped."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            pass  # closed: nobody is left to tell
+
+    def ask(self, function: Callable[[], Any], timeout: float = 10.0) -> Any:
+        """Run it on the loop thread and return its result."""
+        done = threading.Event()
+        box: list[Any] = []
+
+        def run() -> None:
+            try:
+                box.append(function())
+            finally:
+                done.set()
+
+        self.call(run)
+        if not done.wait(timeout) or not box:
+            raise RuntimeError(f"{self._thread.name}: no answer")
+        return box[0]
+
+    def later(self, seconds: float, function: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        """Run it on the loop thread after `seconds`; call from the loop thread."""
+        return self._loop.call_later(seconds, function, *args)
+
+    def listen(self, host: str, port: int, accept: Callable[["Channel"], None], secret: bytes | None) -> "Listener":
+        """Listen; `accept` is called for each channel whose preamble was right. Raises OSError. Not from the loop."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.create_server((host, port), family=family, backlog=256)
+        sock.setblocking(False)
+        listener = Listener(self, sock, accept, secret)
+        self.call(listener.start)
+        return listener
+
+    def connect(
+        self, host: str, port: int, secret: bytes | None, timeout: float, owner: "Owner | None" = None
+    ) -> "Channel":
+        """A channel that opens in the background; its owner hears when it did or did not. From the loop thread."""
+        channel = Channel(self, owner or _Nobody(), secret, connector=True)
+        channel.task = self._loop.create_task(self._open(channel, host, port, timeout))
+        return channel
+
+    async def _open(self, channel: "Channel", host: str, port: int, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._loop.create_connection(lambda: channel, host, port)
+        except (OSError, TimeoutError) as error:
+            refused = isinstance(error, ConnectionRefusedError)
+            channel.fail(f"{host}:{port}: {error or 'timed out'}", refused=refused)
+
+    def adopt(self, sock: socket.socket, channel: "Channel") -> None:
+        """Attach an accepted socket."""
+        channel.task = self._loop.create_task(self._adopt(sock, channel))
+
+    async def _adopt(self, sock: socket.socket, channel: "Channel") -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: channel, sock)
+        except OSError as error:
+            channel.fail(str(error))
+
+    def add_reader(self, sock: socket.socket, function: Callable[[], None]) -> None:
+        """Call it whenever the socket can be read."""
+        self._loop.add_reader(sock, function)
+
+    def remove_reader(self, sock: socket.socket) -> None:
+        """Undo `add_reader`."""
+        self._loop.remove_reader(sock)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End the thread. Safe to call twice, not from the loop thread."""
+        self.call(self._loop.stop)
+        self._thread.join(timeout)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Owner(Protocol):
+    """Who a channel reports to; all calls come on the loop thread."""
+
+    def opened(self, channel: "Channel") -> None:
+        """The other side has proven that it speaks this protocol with this secret; messages can be sent."""
+        ...
+
+    def received(self, channel: "Channel", message: AnyMessage) -> None:
+        """A message came."""
+        ...
+
+    def lost(self, channel: "Channel", cause: str) -> None:
+        """The channel is over, once."""
+        ...
+
+
+class Channel(asyncio.Protocol):
+    """One connection that carries messages. Anything malformed ends it; that harms nobody but its sender."""
+
+    def __init__(self, loop: Loop, owner: Owner, secret: bytes | None, *, connector: bool) -> None:
+        self.loop = loop
+        self.owner = owner
+        self.heard = time.monotonic()
+        self.refused = False
+        """The address answered that nobody listens there."""
+        self.code = ""
+        """Why the channel was refused, where it was: PD4007, PD4008."""
+        self.task: object = None
+        self._framer = Framer(secret, connector=connector, protocol=PROTOCOL)
+        self._transport: asyncio.Transport | None = None
+        self._over = False
+        self._connector = connector
+        self._proven = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._over:
+            transport.abort()
+            return
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.write(self._framer.preamble)
+
+    def data_received(self, data: bytes) -> None:
+        was_open = self._framer.open
+        try:
+            bodies = self._framer.feed(data)
+            messages = [decode(body) for body in bodies]
+        except FrameError as error:
+            self.code = error.code
+            self.fail(error.message)
+            return
+        except msgspec.MsgspecError as error:
+            self.code = "PD4007"
+            self.fail(f"a message that is not of this protocol: {error}")
+            return
+        self.heard = time.monotonic()
+        if self._framer.open and not was_open and not self._connector:
+            self.send(Beat())  # proves this side's secret before the connector says anything
+        if messages and not self._proven:
+            self._proven = True
+            self.owner.opened(self)
+        for message in messages:
+            if self._over:
+                return
+            self.owner.received(self, message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fail(str(exc) if exc else "closed by the other side")
+
+    def send(self, message: Message) -> None:
+        """Send, or drop it where the channel is over: the owner was told or will be."""
+        if self._transport is not None and not self._over and self._framer.open:
+            self._transport.write(self._framer.frame(encode(message)))
+
+    def fail(self, cause: str, *, refused: bool = False) -> None:
+        """End the channel and tell the owner, once."""
+        if self._over:
+            return
+        self._over = True
+        self.refused = refused
+        if self._transport is not None:
+            self._transport.abort()
+        self.owner.lost(self, cause)
+
+    def close_soon(self) -> None:
+        """End the channel after what was sent; the owner is told when it has ended."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def close(self) -> None:
+        """End the channel after what was sent; the owner is not told."""
+        self._over = True
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._over
+
+
+class Listener:
+    """Accepts connections. At most MAX_GUESTS that have not proven themselves; a silent one is dropped."""
+
+    def __init__(
+        self, loop: Loop, sock: socket.socket, accept: Callable[[Channel], None], secret: bytes | None
+    ) -> None:
+        self._loop, self._sock, self._accept, self._secret = loop, sock, accept, secret
+        self._guests: dict[Channel, _Guest] = {}
+        self.port: int = sock.getsockname()[1]
+
+    def start(self) -> None:
+        """Begin; from the loop thread."""
+        self._loop.add_reader(self._sock, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        if len(self._guests) >= MAX_GUESTS:
+            sock.close()
+            return
+        guest = _Guest(self)
+        channel = Channel(self._loop, guest, self._secret, connector=False)
+        self._guests[channel] = guest
+        self._loop.later(10.0, self._expire, channel)
+        self._loop.adopt(sock, channel)
+
+    def _expire(self, channel: Channel) -> None:
+        if channel in self._guests:
+            channel.fail("no message in time")
+
+    def greeted(self, channel: Channel, message: AnyMessage) -> None:
+        """A guest's first right message came: it is a peer, give it to the acceptor."""
+        self._guests.pop(channel, None)
+        self._accept(channel)
+        channel.owner.received(channel, message)
+
+    def dropped(self, channel: Channel) -> None:
+        """A guest left."""
+        self._guests.pop(channel, None)
+
+    def close(self) -> None:
+        """Stop listening and drop guests; from the loop thread."""
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        for channel in list(self._guests):
+            channel.close()
+        self._guests.clear()
+
+
+class _Guest:
+    """Owner of a connection until its first message: who signs nothing gets nothing and holds no state."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def opened(self, channel: Channel) -> None:
+        """Nothing: a guest must speak first."""
+
+    def received(self, channel: Channel, message: AnyMessage) -> None:
+        """The first message makes it a peer."""
+        self._listener.greeted(channel, message)
+
+    def lost(self, channel: Channel, cause: str) -> None:
+        """Forget it."""
+        self._listener.dropped(channel)
+
+
+class _Nobody:
+    """Owner of a channel until its link takes it over."""
+
+    def opened(self, channel: Channel) -> None:
+        """Nothing."""
+
+    def received(self, channel: Channel, message: AnyMessage) -> None:
+        """Nothing."""
+
+    def lost(self, channel: Channel, cause: str) -> None:
+        """Nothing."""

@@ -1,0 +1,432 @@
+"""The sending side: one prefill rank, the rooms open on it, and the decode ranks that ask for them.
+
+A room is complete when every decode rank that this rank feeds has asked. Each of them is a *leg*: written by a worker,
+confirmed by its receiver. The room is confirmed when all legs are; the first leg that fails fails all.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from pdctl_transfer.errors import FabricError
+from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.plan import RankId
+from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
+from pdctl_transfer.session.client import Registration
+from pdctl_transfer.session.leg import Leg, Sent
+from pdctl_transfer.session.life import Failure, Handle
+from pdctl_transfer.session.link import Check, Identity, Link, identity
+from pdctl_transfer.session.loop import Channel, Loop
+from pdctl_transfer.session.messages import (
+    AnyMessage,
+    Ask,
+    Confirm,
+    Done,
+    Failed,
+    Grant,
+    Query,
+    Ready,
+    Register,
+    Settled,
+    Start,
+)
+from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.recent import Recent
+from pdctl_transfer.session.timers import Timer
+from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.telemetry import Telemetry
+
+PROVE_EVERY_S: Final = 1.0
+UNPROVEN_S: Final = 60.0
+"""How long a proof is sought for a peer that is gone."""
+
+
+class SendHandle(Handle):
+    """A room on the sending side."""
+
+    def __init__(self, peer: "PrefillPeer", room: int) -> None:
+        super().__init__(room, lambda failure: peer.loop.call(peer.fail_room, self, failure), "prefill")
+        self._peer = peer
+
+    def send(self, indices: Mapping[str, Sequence[int]], metadata: bytes = b"") -> None:
+        """The room's state is in place: write the items with these ids, one list a kind, then deliver `metadata`.
+
+        The items must stay as they are until `reusable`. Call it once; a second call is ignored.
+        """
+        ids = {kind: np.asarray(values, dtype=np.int64).reshape(-1) for kind, values in indices.items()}
+        self._peer.loop.call(self._peer.send_room, self, Sent(ids, bytes(metadata)))
+
+
+class Room:
+    """One request on the sending side; `handle` is None while only decode has spoken of it."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.handle: SendHandle | None = None
+        self.legs: dict[RankId, Leg] = {}
+        self.expected: tuple[RankId, ...] | None = None
+        self.dp = 0
+        self.sent: Sent | None = None
+        self.timer: Timer | None = None
+        self.opened = time.monotonic()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every decode rank that this rank feeds has asked."""
+        return self.expected is not None and all(rank in self.legs for rank in self.expected)
+
+
+class PrefillPeer:
+    """One prefill rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
+
+    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4003 where it cannot listen.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        rank: Rank,
+        regions: Iterable[Region],
+        fabric: Fabric,
+        *,
+        registry: tuple[str, int],
+        options: Options | None = None,
+        check: Check = default_check,
+    ) -> None:
+        self.options = options or Options()
+        self.telemetry = Telemetry("prefill", str(rank), self.options.events)
+        self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self.loop = Loop(f"pdctl-prefill-{rank}")
+        self._workers = Workers(f"pdctl-write-{rank}", self.options.writers)
+        self._provers = Workers(f"pdctl-settle-{rank}", 1)
+        self._rooms: dict[int, Room] = {}
+        self._legs: dict[tuple[int, str], Leg] = {}
+        self._ended = Recent(self.options.bootstrap_s)
+        """Rooms that failed here, for decode ranks that ask too late."""
+        self._given_up = Recent(self.options.bootstrap_s)
+        """Rooms that decode gave up before they were opened here."""
+        self._unproven = Recent(math.inf)
+        """Rooms that the fabric may still be writing: it never proved otherwise, and the peer is gone."""
+        self._links: set[Link] = set()
+        try:
+            self._listener = self.loop.listen(self.options.host, 0, self._accept, self.options.secret)
+        except OSError as error:
+            self.loop.stop()
+            raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4003") from error
+        host = self.options.advertise or self.options.host
+        record = Register(rank, host, self._listener.port, self._me.incarnation, self._me.encoded)
+        self._registration: Registration = self.loop.ask(
+            lambda: Registration(self.loop, registry, self.options, record)
+        )
+
+    @property
+    def port(self) -> int:
+        """Port of the control listener."""
+        return self._listener.port
+
+    def open(self, room: int) -> SendHandle:
+        """Expect decode ranks to ask for this room. A room that is open already fails at once (PD4023)."""
+        handle = SendHandle(self, room)
+        self.loop.call(self._open, handle)
+        return handle
+
+    def close(self) -> None:
+        """Fail what is open (PD4034), let running writes end for up to 5 seconds, leave. Safe to call twice."""
+
+        def end() -> None:
+            gone = Failure("PD4034", "the prefill engine closed", "prefill")
+            for room in list(self._rooms.values()):
+                self._fail(room, gone)
+
+        self.loop.call(end)
+        self._workers.close(5.0)
+        self._provers.close(5.0)
+
+        def leave() -> None:
+            self._registration.close()
+            self._listener.close()
+            for link in list(self._links):
+                link.close()
+
+        self.loop.call(leave)
+        self.loop.stop()
+
+    # The engine's calls, on the loop thread.
+
+    def _open(self, handle: SendHandle) -> None:
+        room = self._rooms.setdefault(handle.room, Room(handle.room))
+        if room.handle is not None:
+            handle._life.settle()
+            handle._life.fail(Failure("PD4023", f"room {handle.room} is open already", "prefill"))
+            return
+        self._ended.forget(handle.room)
+        room.handle = handle
+        room.opened = time.monotonic()
+        room.timer = Timer(self.loop, lambda failure: self._fail(room, failure))
+        room.timer.arm(self.options.bootstrap_s, self._unasked(room))
+        self._registration.room_at(handle.room)
+        fault = fallback_fault(self._me) or self._given_up.get(handle.room)
+        if fault is not None:
+            self._given_up.forget(handle.room)
+            self._fail(room, fault)
+            return
+        for leg in room.legs.values():
+            leg.link.send(Ready(room.room, leg.attempt))
+        self._progress(room)
+
+    def send_room(self, handle: SendHandle, sent: Sent) -> None:
+        """`SendHandle.send`, on the loop thread."""
+        room = self._rooms.get(handle.room)
+        if room is None or room.handle is not handle or room.sent is not None:
+            return
+        room.sent = sent
+        self._progress(room)
+
+    def fail_room(self, handle: SendHandle, failure: Failure) -> None:
+        """`Handle.abort`, on the loop thread."""
+        room = self._rooms.get(handle.room)
+        if room is not None and room.handle is handle:
+            self._fail(room, failure)
+
+    # Links.
+
+    def _accept(self, channel: Channel) -> None:
+        self._links.add(Link(self._me, channel, self, connector=False))
+
+    def ready(self, link: Link) -> None:
+        """Decode ranks ask when they want."""
+        self.telemetry.handshake(link.name, link.handshake_s)
+
+    def silent(self, link: Link, failure: Failure) -> None:
+        """Fail what that decode rank asked for; it stays quarantined until the write returns."""
+        for room in self._rooms_of(link):
+            self._fail(room, failure)
+
+    def broken(self, link: Link, failure: Failure) -> None:
+        """Fail what that decode rank asked for, forget what it asked for too early."""
+        self._links.discard(link)
+        for leg in list(self._legs.values()):
+            if leg.link is link and leg.dead:
+                leg.released()
+        for room in self._rooms_of(link):
+            if room.handle is None:
+                for rank, leg in list(room.legs.items()):
+                    if leg.link is link:
+                        del room.legs[rank]
+                        self._legs.pop((room.room, leg.attempt), None)
+                if not room.legs:
+                    self._rooms.pop(room.room, None)
+            else:
+                self._fail(room, failure)
+
+    def waiting_rooms(self, link: Link) -> tuple[int, ...]:
+        """Unknown here: decode names them."""
+        return ()
+
+    def refused_rooms(self, rooms: tuple[int, ...], failure: Failure) -> None:
+        """These rooms will never be asked for."""
+        for number in rooms:
+            self._never(number, failure)
+
+    def _never(self, number: int, failure: Failure) -> None:
+        """Decode has given this room up: fail it, or remember that for when the engine opens it."""
+        room = self._rooms.get(number)
+        if room is not None and room.handle is not None:
+            self._fail(room, failure)
+        else:
+            self._given_up.put(number, failure)
+
+    def message(self, link: Link, message: AnyMessage) -> None:
+        """One message about a request; unknown, late and repeated ones change nothing."""
+        match message:
+            case Ask():
+                self._ask(link, message)
+            case Grant(room=room, attempt=attempt):
+                leg = self._legs.get((room, attempt))
+                if leg is not None:
+                    leg.granted(message)
+            case Confirm(room=room, attempt=attempt):
+                leg = self._legs.get((room, attempt))
+                if leg is not None and leg.written:
+                    leg.confirmed = True
+                    self._confirm(room)
+            case Failed(room=room, attempt=attempt, code=code, cause=cause, side=side):
+                self._give_up(link, room, attempt, Failure(code, cause, "decode" if side == "decode" else "prefill"))
+            case Query(room=room, attempt=attempt):
+                gone = Failure("PD4004", f"{link.name} lost its connection", "decode")
+                self._give_up(link, room, attempt, gone)
+            case _:
+                link.channel.fail("not a message for a prefill rank")
+
+    def _rooms_of(self, link: Link) -> list[Room]:
+        return [room for room in self._rooms.values() if any(leg.link is link for leg in room.legs.values())]
+
+    def _ask(self, link: Link, ask: Ask) -> None:
+        if (ask.room, ask.attempt) in self._legs:
+            return
+        assert link.hello is not None
+        rank = RankId(link.hello.rank.pp, link.hello.rank.tp)
+        past = self._ended.get(ask.room)
+        if past is not None:
+            link.send(Failed(ask.room, ask.attempt, past.code, past.cause, past.side))
+            link.send(Settled(ask.room, ask.attempt))
+            return
+        room = self._rooms.setdefault(ask.room, Room(ask.room))
+        if rank in room.legs or (room.legs and room.dp != link.hello.rank.dp):
+            cause = f"room {ask.room} was asked for by another decode {rank}"
+            link.send(Failed(ask.room, ask.attempt, "PD4023", cause, "decode"))
+            link.send(Settled(ask.room, ask.attempt))
+            return
+        mine = RankId(self._me.rank.pp, self._me.rank.tp)
+        room.dp = link.hello.rank.dp
+        room.expected = link.pair_plan.decode_ranks(mine)
+        leg = Leg(ask, link, link.pair_plan.part(mine, rank), self._me, self.options.transfer_s)
+        room.legs[rank] = self._legs[(ask.room, ask.attempt)] = leg
+        if room.handle is not None:
+            link.send(Ready(ask.room, ask.attempt))
+            self._progress(room)
+
+    def _give_up(self, link: Link, number: int, attempt: str, failure: Failure) -> None:
+        """Decode no longer wants it: stop, and say so once nothing more can land."""
+        leg = self._legs.get((number, attempt))
+        if leg is None:
+            if self._unproven.get(number) is None:
+                link.send(Settled(number, attempt))
+            return
+        leg.link = link
+        leg.deadline.cancel()
+        room = self._rooms.get(number)
+        if room is None or leg not in room.legs.values():
+            leg.report()
+        elif room.handle is not None:
+            self._fail(room, failure)
+        else:
+            self._drop(leg)
+            leg.report()
+            self._given_up.put(number, failure)
+            room.legs = {rank: other for rank, other in room.legs.items() if other is not leg}
+            if not room.legs:
+                self._rooms.pop(number, None)
+
+    # The life of a room.
+
+    def _progress(self, room: Room) -> None:
+        handle = room.handle
+        if handle is None or room.timer is None:
+            return
+        if room.complete and handle._life.advance("waiting") and room.sent is None:
+            unsent = f"room {room.room}: the prefill engine sent nothing in {self.options.waiting_s:g} s"
+            room.timer.arm(self.options.waiting_s, Failure("PD4030", unsent, "prefill"))
+        if room.sent is None or not room.complete:
+            return
+        for leg in room.legs.values():
+            if leg.queued:
+                continue
+            fault = index_fault(leg, room.sent.indices)
+            if fault is not None:
+                self._fail(room, fault)
+                return
+            leg.queue(room.sent, self)
+
+    def submit(self, leg: Leg) -> None:
+        """Run the leg's next write on a worker."""
+        self._workers.submit(leg.job)
+
+    def writing(self, leg: Leg) -> None:
+        """The first byte of a leg is about to move."""
+        room = self._rooms.get(leg.room)
+        if room is None or room.handle is None or leg.dead:
+            return
+        leg.link.send(Start(leg.room, leg.attempt))
+        if room.handle._life.advance("transferring") and room.timer is not None:
+            late = f"room {leg.room}: not confirmed in {self.options.transfer_s:g} s, {self._unconfirmed(room)}"
+            room.timer.arm(self.options.transfer_s, Failure("PD4031", late, "decode"))
+
+    def finished(self, leg: Leg) -> None:
+        """A leg's write has come to its end, good or bad."""
+        room = self._rooms.get(leg.room)
+        self.telemetry.wrote(leg)
+        if leg.failure is not None and room is not None and room.handle is not None:
+            self._fail(room, leg.failure)
+        if not leg.dead and leg.written and room is not None and room.sent is not None:
+            leg.link.send(Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
+        if leg.dead:
+            self._settle(leg)
+
+    def _unasked(self, room: Room) -> Failure:
+        cause = f"room {room.room}: no decode rank asked for it in {self.options.bootstrap_s:g} s"
+        return Failure("PD4032", cause, "decode")
+
+    def _unconfirmed(self, room: Room) -> str:
+        return "waiting for " + ", ".join(str(tuple(rank)) for rank, leg in room.legs.items() if not leg.confirmed)
+
+    def _confirm(self, number: int) -> None:
+        room = self._rooms.get(number)
+        if room is None or room.handle is None or not room.complete:
+            return
+        if not all(leg.confirmed for leg in room.legs.values()):
+            return
+        self._close_room(room)
+        for leg in room.legs.values():
+            self._drop(leg)
+        room.handle._life.settle()
+        room.handle._life.advance("confirmed")
+        self.telemetry.ended(room.room, None, room.handle._life.reached)
+
+    def _fail(self, room: Room, failure: Failure) -> None:
+        handle = room.handle
+        if handle is None or not handle._life.fail(failure):
+            return
+        self._close_room(room)
+        self._ended.put(room.room, failure)
+        self.telemetry.ended(room.room, failure, handle._life.reached)
+        for leg in room.legs.values():
+            leg.dead = True
+            leg.deadline.cancel()
+            leg.link.send(Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))
+            leg.released = lambda: self._maybe_free(room)
+            if leg.busy and self._workers.abandon(leg.job):
+                leg.busy = False
+            if not leg.busy:
+                self._settle(leg)
+        self._maybe_free(room)
+
+    def _close_room(self, room: Room) -> None:
+        if room.timer is not None:
+            room.timer.stop()
+        if self._rooms.get(room.room) is room:
+            del self._rooms[room.room]
+
+    def _settle(self, leg: Leg) -> None:
+        """The leg's write is over; if the fabric may still be writing, have it prove that it is not."""
+        if not leg.may_write:
+            self._drop(leg)
+            leg.settle()
+        elif leg.link.channel.over and time.monotonic() - leg.ended_at > UNPROVEN_S:
+            self._unproven.put(leg.room, leg.failure or Failure("PD4011", "unproven", "decode"))
+            self._drop(leg)
+        else:
+            self._provers.submit(lambda: self._prove(leg))
+        leg.released()
+
+    def _prove(self, leg: Leg) -> None:
+        """On a worker: ask the fabric for its proof, again each second until it has one."""
+        peer = leg.link.peer
+        leg.may_write = peer is not None and not self._me.fabric.settle(peer)
+        if leg.may_write:
+            self.loop.call(self.loop.later, PROVE_EVERY_S, self._settle, leg)
+        else:
+            self.loop.call(self._settle, leg)
+
+    def _drop(self, leg: Leg) -> None:
+        self._legs.pop((leg.room, leg.attempt), None)
+
+    def _maybe_free(self, room: Room) -> None:
+        """Sources may be used again when nothing reads them, or when whoever was written to is gone."""
+        free = all(leg.settled or (leg.link.channel.over and not leg.busy) for leg in room.legs.values())
+        if room.handle is not None and free:
+            room.handle._life.settle()

@@ -1,0 +1,26 @@
+"""One deadline at a time for one request, re-armed as its state moves on."""
+
+import asyncio
+from collections.abc import Callable
+
+from pdctl_transfer.session.life import Failure
+from pdctl_transfer.session.loop import Loop
+
+
+class Timer:
+    """Calls `expired` with the armed failure. Loop thread only."""
+
+    def __init__(self, loop: Loop, expired: Callable[[Failure], object]) -> None:
+        self._loop, self._expired = loop, expired
+        self._handle: asyncio.TimerHandle | None = None
+
+    def arm(self, seconds: float, failure: Failure) -> None:
+        """Replace the deadline."""
+        self.stop()
+        self._handle = self._loop.later(seconds, self._expired, failure)
+
+    def stop(self) -> None:
+        """No deadline any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

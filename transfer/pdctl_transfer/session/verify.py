@@ -1,0 +1,27 @@
+"""The receiver's look at what landed, before it confirms."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdctl_transfer.session.checksum import sums
+from pdctl_transfer.session.options import Region, Verify
+from pdctl_transfer.session.work import Part
+
+
+def verify(
+    sent: Iterable[tuple[Part, dict[str, int]]],
+    regions: tuple[Region, ...],
+    indices: Mapping[str, NDArray[np.int64]],
+    how: Verify,
+) -> str:
+    """What differs from what the sources said they wrote; empty where nothing does."""
+    if how == "none":
+        return ""
+    for part, expected in sent:
+        found = sums(part, regions, indices, how, side="decode")
+        for kind, value in found.items():
+            if kind in expected and expected[kind] != value:
+                return f"{kind}: what landed is not what {part.source} sent"
+    return ""
