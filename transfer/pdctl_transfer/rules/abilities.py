@@ -1,0 +1,57 @@
+"""What each backend can reshape across unequal attention TP, by kind of state: data, read in SGLang 0.5.23.
+
+MLA's KV is replicated, so any ratio that divides works, and so does other replicated state of such a model. Ascend
+derives from mooncake; unequal TP is not established there. vLLM 0.32.0 was run with unequal TP over NIXL only.
+"""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from pdctl_transfer.layout.manifest import Sharding
+
+#: `nhd, one stage`: pages in NHD order and one prefill stage. `dims`: only where both sides publish their dimensions.
+Ability = Literal["yes", "refused", "not established", "nhd, one stage", "dims"]
+
+BACKENDS: Final = ("mooncake", "nixl", "mori")
+
+
+class Row(Struct, frozen=True):
+    """One kind of state (a pattern), one sharding or any (None), and what each of `BACKENDS` does."""
+
+    kind: str
+    sharding: Sharding | None
+    abilities: tuple[Ability, Ability, Ability]
+
+
+SGLANG: Final = (
+    Row("kv", None, ("yes", "yes", "yes")),
+    Row("mamba", "split", ("yes", "yes", "dims")),
+    Row("mamba", "replicated", ("yes", "refused", "refused")),
+    Row("qsa_pending", None, ("yes", "refused", "refused")),
+    Row("qsa_compressed", None, ("yes", "refused", "refused")),
+    Row("swa", None, ("nhd, one stage", "nhd, one stage", "refused")),
+    Row("minimax_*", None, ("refused", "refused", "refused")),
+    Row("block_scale*", None, ("refused", "refused", "not established")),
+    Row("swa_ring", None, ("refused", "refused", "not established")),
+    Row("request_row", None, ("refused", "refused", "not established")),
+)
+
+#: vLLM: tried with dense models over NIXL; nothing else was.
+VLLM: Final[Mapping[tuple[str, str], Ability]] = {("kv", "nixl"): "yes"}
+
+
+def ability(engine: str, backend: str, kind: str, sharding: Sharding, mla: bool) -> Ability:
+    """Whether `engine` over `backend` reshapes this state between unequal TPs. `mla`: the KV is replicated."""
+    if engine == "reference" or (mla and sharding == "replicated"):
+        return "yes"
+    if engine == "vllm":
+        return VLLM.get((kind, backend), "not established")
+    if engine != "sglang" or backend not in BACKENDS:
+        return "not established"
+    for row in SGLANG:
+        if fnmatchcase(kind, row.kind) and row.sharding in (None, sharding):
+            return row.abilities[BACKENDS.index(backend)]
+    return "not established"

@@ -1,0 +1,33 @@
+"""PD1013: both sides must serve one model.
+
+Told by the digest of the config's geometry; where one side has none, by the names, of which only the last part counts:
+the same model may lie under another folder on another host. Weights are not compared, nothing static knows them.
+"""
+
+from collections.abc import Iterator
+
+from pdctl_transfer.rules.outcome import Outcome
+from pdctl_transfer.rules.pair import Pair
+
+
+def check_model(pair: Pair) -> Iterator[Outcome]:
+    """Equal digests, or equal names and families where there is no digest to compare."""
+    prefill, decode = pair.prefill.model, pair.decode.model
+    if prefill.config_digest and decode.config_digest:
+        if prefill.config_digest == decode.config_digest:
+            yield pair.held("model", f"one config digest, {prefill.config_digest[:18]}")
+            return
+        what = f"the configs of {prefill.name} and {decode.name} have different geometry"
+        yield pair.finding("PD1013", pair.evidence("model", "config_digest"), what=what)
+    elif _last(prefill.name) != _last(decode.name):
+        what = f"{prefill.name} on prefill, {decode.name} on decode"
+        yield pair.finding("PD1013", pair.evidence("model"), what=what)
+    elif prefill.family and decode.family and prefill.family != decode.family:
+        what = f"{prefill.name} is {prefill.family} on prefill, {decode.family} on decode"
+        yield pair.finding("PD1013", pair.evidence("family"), what=what)
+    else:
+        yield pair.held("model", f"{_last(prefill.name)} by name; no digest to compare")
+
+
+def _last(name: str) -> str:
+    return name.rstrip("/").rsplit("/", 1)[-1]

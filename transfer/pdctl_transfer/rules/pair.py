@@ -1,0 +1,150 @@
+"""What rules look at: one prefill and one decode layout, where their values came from, and the backend to judge for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from pdctl_transfer.layout.manifest import Component, Manifest, Role
+from pdctl_transfer.layout.pairing import Pairing, pair_entries
+from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
+
+Rule = Callable[["Pair"], Iterable[Outcome]]
+
+#: Where the values that rules compare stand in a manifest.
+_FIELDS: Final[Mapping[str, Callable[[Manifest], object]]] = {
+    "engine": lambda m: m.engine.name,
+    "engine_version": lambda m: m.engine.version,
+    "backend": lambda m: m.transfer.backend,
+    "transfer_version": lambda m: m.transfer.version,
+    "model": lambda m: m.model.name,
+    "family": lambda m: m.model.family,
+    "config_digest": lambda m: m.model.config_digest,
+    "attn_tp": lambda m: m.parallel.attn_tp,
+    "attn_cp": lambda m: m.parallel.attn_cp,
+    "pp": lambda m: m.parallel.pp,
+    "page_size": lambda m: m.page_size,
+    "kv_cache_dtype": lambda m: m.kv_cache_dtype,
+    "kv_layout": lambda m: m.kv_layout,
+    "speculative": lambda m: m.speculative,
+}
+
+
+class Side(Struct, frozen=True):
+    """One layout, its name in reports, and the origin of its values by field name where it is known."""
+
+    manifest: Manifest
+    name: str
+    sources: Mapping[str, Evidence] = field(default_factory=dict)
+
+    def evidence(self, name: str) -> Evidence:
+        """The value of a field and its origin: `fleet.yaml:12`, a flag, a file; the side's name at worst."""
+        known = self.sources.get(name)
+        return known or Evidence(self.name, f"{name}: {shown(_FIELDS[name](self.manifest))}")
+
+    def said(self, text: str) -> Evidence:
+        """Something about the entries, for which no single value stands."""
+        known = self.sources.get("manifest")
+        return Evidence(known.source if known else self.name, text)
+
+
+class Pair(Struct, frozen=True, dict=True):
+    """One prefill and one decode layout. `backend` overrides the one that the manifests name."""
+
+    prefill_side: Side
+    decode_side: Side
+    judged_backend: str | None = None
+
+    @classmethod
+    def of(cls, prefill: Manifest, decode: Manifest, backend: str | None = None) -> "Pair":
+        """A pair of bare manifests, as the handshake has them."""
+        return cls(Side(prefill, "prefill"), Side(decode, "decode"), backend)
+
+    @property
+    def prefill(self) -> Manifest:
+        """The prefill layout."""
+        return self.prefill_side.manifest
+
+    @property
+    def decode(self) -> Manifest:
+        """The decode layout."""
+        return self.decode_side.manifest
+
+    @property
+    def subject(self) -> str:
+        """How outcomes name the pair."""
+        return f"{self.prefill_side.name} → {self.decode_side.name}"
+
+    @property
+    def backend(self) -> str:
+        """The backend to judge for, in its short name."""
+        return backend_name(self.judged_backend or self.prefill.transfer.backend)
+
+    @property
+    def engines(self) -> frozenset[str]:
+        """Names of the engines of the two sides; one, unless they differ."""
+        return frozenset({self.prefill.engine.name, self.decode.engine.name})
+
+    @property
+    def tp(self) -> tuple[int, int]:
+        """Attention TP of prefill and decode."""
+        return self.prefill.parallel.attn_tp, self.decode.parallel.attn_tp
+
+    @property
+    def unequal_tp(self) -> bool:
+        """Whether ranks do not map one to one."""
+        return self.tp[0] != self.tp[1]
+
+    @cached_property
+    def pairing(self) -> Pairing:
+        """Which entry feeds which, computed once for all rules."""
+        return pair_entries(self.prefill, self.decode)
+
+    @property
+    def sides(self) -> tuple[tuple[Role, Side], tuple[Role, Side]]:
+        """Both sides with their roles."""
+        return ("prefill", self.prefill_side), ("decode", self.decode_side)
+
+    def evidence(self, *names: str) -> tuple[Evidence, ...]:
+        """The fields' values on both sides, field by field."""
+        return tuple(side.evidence(name) for name in names for _, side in self.sides)
+
+    def held(self, rule: str, saw: str) -> Held:
+        """The rule holds for the pair."""
+        return Held(rule, self.subject, saw)
+
+    def skipped(self, rule: str, reason: str, *, needed: bool = False) -> Skipped:
+        """The rule cannot be judged; `needed` makes the pair's verdict unknown."""
+        return Skipped(rule, self.subject, reason, needed)
+
+    def finding(
+        self, code: str, evidence: Iterable[Evidence] = (), severity: Severity | None = None, **params: Any
+    ) -> Finding:
+        """The rule does not hold for the pair."""
+        return Finding(code, self.subject, tuple(evidence), params, severity)
+
+
+def components(*manifests: Manifest) -> Iterator[Component]:
+    """Every component of every stage."""
+    for manifest in manifests:
+        for stage in manifest.stages:
+            yield from stage.components
+
+
+def shown(value: object) -> str:
+    """A value as an operator would write it."""
+    return "not stated" if value is None else str(value)
+
+
+def listed(names: Iterable[object], most: int = 6) -> str:
+    """`a, b, c and 4 more`."""
+    unique = list(dict.fromkeys(str(name) for name in names))
+    rest = len(unique) - most
+    return ", ".join(unique[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def backend_name(name: str) -> str:
+    """`NixlConnector` → `nixl`: vLLM names the connector, the tables name the library."""
+    short = name.lower().removesuffix("v1").removesuffix("connector")
+    return short or name.lower()

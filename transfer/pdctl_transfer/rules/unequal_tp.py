@@ -1,0 +1,93 @@
+"""PD1005, PD1023: across unequal attention TP, each kind of state must be one that the backend can reshape.
+
+Equal TP is not demanded where unequal works: GQA KV reshapes everywhere, while the same model's replicated state may
+need mooncake. A refusal is an error; what nobody has established is a warning.
+"""
+
+from collections.abc import Iterator
+
+from pdctl_transfer.layout.algebra import is_placeholder
+from pdctl_transfer.layout.manifest import Component, Entry, Manifest, Sharding
+from pdctl_transfer.rules.abilities import ability
+from pdctl_transfer.rules.outcome import Evidence, Outcome, Severity
+from pdctl_transfer.rules.pair import Pair, components, listed
+
+
+def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
+    """One finding for what is refused, one for what is not established, one for what needs published dimensions."""
+    if not pair.unequal_tp:
+        yield pair.held("unequal_tp", f"attention TP {pair.tp[0]} on both sides")
+        return
+    states = _states(pair)
+    verdicts: dict[str, list[str]] = {}
+    for (kind, sharding), nhd in states.items():
+        verdicts.setdefault(_judge(pair, kind, sharding, nhd), []).append(_name(kind, sharding, states))
+    levels: tuple[tuple[str, str, Severity | None], ...] = (
+        ("refused", "PD1005", "error"),
+        ("not established", "PD1005", "warning"),
+        ("dims", "PD1023", None),
+    )
+    for verdict, code, severity in levels:
+        if verdict in verdicts:
+            yield _finding(pair, code, severity, verdict, sorted(verdicts[verdict]))
+    if not verdicts.keys() - {"yes", "dims"}:
+        kinds = listed(sorted({kind for kind, _ in states}))
+        yield pair.held("unequal_tp", f"{kinds}: attention TP {pair.tp[0]} → {pair.tp[1]} on {pair.backend}")
+
+
+def _states(pair: Pair) -> dict[tuple[str, Sharding], bool]:
+    """Kinds of state that both sides hold, by sharding, and whether each page of it is in NHD order."""
+    found: dict[tuple[str, Sharding], bool] = {}
+    shared = _kinds(pair.prefill) & _kinds(pair.decode)
+    for component in components(pair.prefill, pair.decode):
+        for entry in _real(component) if component.kind in shared else ():
+            key = component.kind, entry.sharding
+            found[key] = found.get(key, True) and entry.outer in (pair.prefill.page_size, pair.decode.page_size)
+    return found
+
+
+def _kinds(manifest: Manifest) -> set[str]:
+    return {part.kind for part in components(manifest) if part.entries}
+
+
+def _real(component: Component) -> Iterator[Entry]:
+    return (entry for entry in component.entries if not is_placeholder(entry))
+
+
+def _judge(pair: Pair, kind: str, sharding: Sharding, nhd: bool) -> str:
+    kv = [e for part in components(pair.prefill, pair.decode) if part.kind == "kv" for e in _real(part)]
+    mla = bool(kv) and all(entry.sharding == "replicated" for entry in kv)
+    verdicts = {ability(engine, pair.backend, kind, sharding, mla) for engine in pair.engines}
+    if "nhd, one stage" in verdicts:
+        return "yes" if nhd and len(pair.prefill.stages) == 1 else "refused"
+    for worst in ("refused", "not established", "dims"):
+        if worst in verdicts:
+            return worst
+    return "yes"
+
+
+def _name(kind: str, sharding: Sharding, states: dict[tuple[str, Sharding], bool]) -> str:
+    """The kind; with its sharding only where the kind has both."""
+    both = (kind, "split") in states and (kind, "replicated") in states
+    return f"{kind} ({sharding})" if both else kind
+
+
+def _finding(pair: Pair, code: str, severity: Severity | None, verdict: str, states: list[str]) -> Outcome:
+    engine = " and ".join(sorted(pair.engines))
+    words = f"{listed(states)} {'is' if len(states) == 1 else 'are'} {verdict}"
+    return pair.finding(
+        code,
+        [*pair.evidence("attn_tp"), *_backend(pair)],
+        severity,
+        prefill_tp=pair.tp[0],
+        decode_tp=pair.tp[1],
+        engine=engine,
+        backend=pair.backend,
+        states=listed(states) if code == "PD1023" else words,
+    )
+
+
+def _backend(pair: Pair) -> tuple[Evidence, ...]:
+    if pair.judged_backend:
+        return (Evidence("--backend", f"backend: {pair.judged_backend}"),)
+    return pair.evidence("backend")
