@@ -105,17 +105,15 @@ class _Side:
         self.base, self.item_len, self.items = (np.zeros(len(plan.pairs), dtype=np.int64) for _ in range(3))
         for p in used.tolist():
             pair = plan.pairs[p]
-            at, expected = (
-                (pair.src_index, pair.src_item_len) if name == "source" else (pair.dst_index, pair.dst_item_len)
-            )
+            at = pair.src_index if name == "source" else pair.dst_index
+            expected = pair.src_item_len if name == "source" else pair.dst_item_len
+            entry = f"({pair.kind} layer {pair.layer} {pair.tensor})"
             if at >= len(regions):
-                raise BindError(
-                    f"{name}: {len(regions)} regions, the plan uses number {at} ({pair.kind} {pair.tensor})"
-                )
+                raise BindError(f"{name}: {len(regions)} regions, the plan uses number {at} {entry}")
             region = regions[at]
             if region.item_len != expected:
-                text = f"{name}: region {at} ({pair.kind} layer {pair.layer} {pair.tensor}) has items of"
-                raise BindError(f"{text} {region.item_len} bytes, the layout says {expected}")
+                found = f"items of {region.item_len} bytes, the layout says {expected}"
+                raise BindError(f"{name}: region {at} {entry} has {found}")
             self.base[p], self.item_len[p], self.items[p] = region.base, region.item_len, region.items
 
     def ids(self, kind: str, pairs: list[int]) -> Column:
