@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pdctl.derive import sglang
+from pdctl.derive import reference, sglang
 from pdctl.derive.request import Derived, Request
 from pdctl.errors import InputError
 
 #: How each engine lays out its buffers.
 ENGINES: Final[Mapping[str, Callable[[Request], Derived]]] = {
+    "reference": reference.build,
     "sglang": sglang.build,
 }
 PLATFORMS: Final = ("hopper", "sm100", "npu")

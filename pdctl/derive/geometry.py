@@ -99,3 +99,8 @@ class Geometry(Struct, frozen=True, kw_only=True):
     sparse: BlockSparse | None = None
     draft_layers: int | None = None
     """Layers of the draft model that the checkpoint carries itself; None where the config names none."""
+
+    @property
+    def attention_layers(self) -> tuple[int, ...]:
+        """Layers that keep K and V or a latent, sliding ones included, in order."""
+        return tuple(sorted({*self.full, *(self.sliding.layers if self.sliding else ())}))

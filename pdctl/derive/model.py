@@ -13,16 +13,22 @@ UNKNOWN_STATE: Final[Mapping[str, str]] = {
     "attn_config": "attention described by an object of its own (DBRX, MPT)",
     "block_configs": "attention that differs from block to block (Nemotron-NAS)",
     "cross_attention_layers": "cross-attention to an encoder",
-    "cross_attention_layers_block_skip": "cross-attention to an encoder",
+    "use_cla": "K and V shared across layers (Hunyuan)",
     "conv_L_cache": "short convolutions without a recurrence (LFM2)",
     "lru_width": "an RG-LRU state (RecurrentGemma)",
     "ssm_cfg": "Mamba-1 state",
-    "rwkv_version": "RWKV state",
+    "attn_layer_period": "Mamba-1 layers in a period (Jamba)",
+    "attn_layer_indices": "a hybrid pattern by indices (Bamba)",
+    "attn_type_list": "lightning attention (MiniMax-Text)",
+    "layer_group_size": "linear attention in groups of layers (Bailing)",
+    "mb_per_layer": "Mamba layers with a shared memory (SambaY)",
+    "local_layer_ids": "local layers by ids (Inkling)",
     "engram_layer_ids": "engram state",
-    "loop_num": "layers that run more than once",
-    "num_loops": "layers that run more than once",
-    "block_sparse_moe_state": "unknown state",
 }
+#: Keys that say how often layers run; more than once is not understood.
+LOOPS: Final = ("loop_num", "num_loops")
+#: Prefixes of keys that describe a recurrent state. Without a family that reads them, a layout would leave it out.
+RECURRENT_PREFIXES: Final = ("mamba_", "ssm_", "linear_num_", "rwkv", "gla_", "lightning_")
 
 #: What the digest is taken over: keys that shape a buffer. Paths, versions, tokens and weights do not.
 GEOMETRY_KEYS: Final = frozenset(
@@ -51,6 +57,7 @@ GEOMETRY_KEYS: Final = frozenset(
         "hybrid_override_pattern",
         "hybrid_layer_pattern",
         "full_attention_interval",
+        "attention_k_eq_v",
         "sliding_window",
         "sliding_window_pattern",
         "use_sliding_window",
@@ -71,6 +78,8 @@ GEOMETRY_KEYS: Final = frozenset(
         "linear_value_head_dim",
         "linear_conv_kernel_dim",
         "linear_attn_config",
+        "linear_num_heads",
+        "linear_head_dim",
         "mamba_ssm_dtype",
         "mamba_num_heads",
         "mamba_head_dim",
@@ -92,6 +101,7 @@ GEOMETRY_KEYS: Final = frozenset(
         "indexer_kv_heads",
         "indexer_head_dim",
         "indexer_compress_ratio",
+        "indexer_layer_ids",
         "sparse_attention_config",
     ]
 )
@@ -108,6 +118,8 @@ def read_geometry(config: Config) -> Geometry:
     count = len(kinds.kinds)
     full = kinds.of("full")
     state = recurrent.read(text, kinds.of("linear"), kinds.key)
+    if state is None:
+        _refuse_unread(text)
     kept = attention.read_full(text)
     return Geometry(
         num_layers=count,
@@ -139,9 +151,19 @@ def _refuse_unknown(config: Config, text: Config) -> None:
     for key, what in UNKNOWN_STATE.items():
         if text.get(key):
             text.fail(key, f"means {what}, whose layout pdctl does not know")
+    for key in LOOPS:
+        if text.size(key, 1, least=0) > 1:
+            text.fail(key, "layers that run more than once are not understood")
     for part in (config, text):
         if part.get("is_encoder_decoder") is True:
             part.fail("is_encoder_decoder", "an encoder-decoder's cross-attention state is not known")
+
+
+def _refuse_unread(text: Config) -> None:
+    """Keys of a recurrent state that no family read."""
+    for key, value in text.data.items():
+        if isinstance(key, str) and key.startswith(RECURRENT_PREFIXES) and isinstance(value, int) and value > 0:
+            text.fail(key, "describes a recurrent state, but no key says which layers have it")
 
 
 def _draft_layers(config: Config, hybrid: bool) -> int | None:

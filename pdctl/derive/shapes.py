@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pdctl_transfer.layout.algebra import divides, item_len
 from pdctl_transfer.layout.manifest import Component, EnginePairs, EngineSlices, Entry, Group, IndexSpace, Sharding
 
 
@@ -39,21 +40,11 @@ class Pool(Struct, frozen=True, kw_only=True):
     """The engine gives every pipeline stage all layers of it."""
 
 
-ONE_HEAD = (Group(heads=1, width=1),)
-
-
-def local_units(buffer: Buffer, tp: int) -> int:
-    """Units that one of `tp` ranks holds; `faults` says first whether the split exists."""
-    if buffer.sharding == "replicated":
-        return sum(g.heads * g.width for g in buffer.groups)
-    return sum(max(1, g.heads // tp) * g.width for g in buffer.groups)
-
-
 def undivided(buffer: Buffer, tp: int) -> Group | None:
     """The first group that cannot be cut over `tp` ranks: neither number divides the other."""
     if buffer.sharding == "replicated":
         return None
-    return next((g for g in buffer.groups if g.heads % tp and tp % g.heads), None)
+    return next((group for group in buffer.groups if not divides(group.heads, tp)), None)
 
 
 def entries(buffer: Buffer, layers: Iterable[int], tp: int) -> list[Entry]:
@@ -62,22 +53,19 @@ def entries(buffer: Buffer, layers: Iterable[int], tp: int) -> list[Entry]:
     held = [layer for layer in buffer.layers if layer in wanted]
     if buffer.once is not None:
         held = [buffer.once] if held else []
-    full = _entry(buffer, buffer.inner_bytes, buffer.outer * local_units(buffer, tp) * buffer.inner_bytes)
-    empty = _entry(buffer, 0, 0)
-    return [replace(empty if layer in buffer.empty else full, layer=layer) for layer in held]
-
-
-def _entry(buffer: Buffer, inner_bytes: int, item_len: int) -> Entry:
-    return Entry(
+    empty = Entry(
         layer=None,
         tensor=buffer.tensor,
         sharding=buffer.sharding,
         outer=buffer.outer,
         groups=buffer.groups,
-        inner_bytes=inner_bytes,
-        item_len=item_len,
+        inner_bytes=0,
+        item_len=0,
         engine_slices=buffer.engine_slices,
     )
+    full = replace(empty, inner_bytes=buffer.inner_bytes)
+    full = replace(full, item_len=item_len(full, tp))
+    return [replace(empty if layer in buffer.empty else full, layer=layer) for layer in held]
 
 
 def component(pool: Pool, layers: Iterable[int], tp: int, extra: Pool | None = None) -> Component:

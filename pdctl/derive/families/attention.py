@@ -15,9 +15,10 @@ def read_full(config: Config) -> Gqa | Mla:
         if config.has(key):
             config.fail("kv_lora_rank", f"is missing, but {key} is there, which only latent attention has")
     heads, head_dim = kv_heads(config), read_head_dim(config)
-    if config.has("global_head_dim") or config.has("num_global_key_value_heads"):
-        heads = config.size("num_global_key_value_heads", heads)
-        head_dim = config.size("global_head_dim", head_dim)
+    if config.has("global_head_dim"):
+        if config.flag("attention_k_eq_v", False):
+            heads = config.size("num_global_key_value_heads", heads)
+        head_dim = config.size("global_head_dim")
         return Gqa(heads, head_dim, head_dim)
     return Gqa(heads, head_dim, _v_head_dim(config, "v_head_dim", head_dim))
 
@@ -72,7 +73,7 @@ def _shares_index(config: Config, layer: int) -> bool:
         pattern = config.get("index_topk_pattern")
         if not isinstance(pattern, str):
             pattern = config.words("index_topk_pattern")
-        return layer < len(pattern) and pattern[layer] == "S"
+        return layer < len(pattern) and pattern[layer] in ("S", "shared")
     every = config.size("index_topk_freq", 1)
     offset = config.size("index_skip_topk_offset", 2)
     return max(layer - offset + 1, 0) % every != 0

@@ -59,6 +59,8 @@ def read(config: Config) -> LayerKinds:
         if bad := next((flag for flag in flags[:count] if flag not in FLAGS), None):
             config.fail("hybrid_layer_pattern", f"found {bad}, expected 0 (full) or 1 (sliding)")
         return LayerKinds(tuple(FLAGS[flag] for flag in flags[:count]), "hybrid_layer_pattern")
+    if config.has("global_head_dim"):
+        return _last_is_full(config, count)
     if config.has("layer_types"):
         kinds = _words(config, "layer_types", count)
         _agree(config, kinds)
@@ -85,6 +87,16 @@ def _words(config: Config, key: str, count: int) -> LayerKinds:
     return LayerKinds(tuple(WORDS[word] for word in words), key)
 
 
+def _last_is_full(config: Config, count: int) -> LayerKinds:
+    """With a global head size the last layer is full attention whatever is said, and by default every 6th is."""
+    kinds: list[Kind] = ["sliding" if (layer + 1) % 6 else "full" for layer in range(count)]
+    if config.has("layer_types"):
+        kinds = list(_words(config, "layer_types", count).kinds)
+    if kinds[-1] == "sliding":
+        kinds[-1] = "full"
+    return LayerKinds(tuple(kinds), "layer_types")
+
+
 def _interval(config: Config, count: int) -> LayerKinds:
     every = config.size("full_attention_interval", most=MAX_LAYERS)
     return LayerKinds(
@@ -101,15 +113,13 @@ def _agree(config: Config, kinds: LayerKinds) -> None:
 
 
 def _kda(config: Config, count: int) -> LayerKinds:
-    """`kda_layers` counts from 1; what it does not name is full attention."""
+    """`kda_layers` counts from 1; what it does not name is full attention. A draft's layers may follow the model's."""
     part = config.child("linear_attn_config")
     linear = {layer - 1 for layer in part.sizes("kda_layers", least=1)}
-    if beyond := sorted(layer + 1 for layer in linear if layer >= count):
-        part.fail("kda_layers", f"names layer {beyond[0]} of {count}")
     if part.has("full_attn_layers"):
-        full = {layer - 1 for layer in part.sizes("full_attn_layers", least=1)}
-        if full != set(range(count)) - linear:
-            part.fail("full_attn_layers", "does not name exactly the layers that kda_layers leaves")
+        both = linear & {layer - 1 for layer in part.sizes("full_attn_layers", least=1)}
+        if both:
+            part.fail("full_attn_layers", f"names layer {min(both) + 1}, and so does kda_layers")
     return LayerKinds(
         tuple("linear" if layer in linear else "full" for layer in range(count)), "linear_attn_config.kda_layers"
     )

@@ -17,6 +17,13 @@ def read(config: Config, layers: tuple[int, ...], pattern_key: str | None) -> Re
         return _mamba2_named(config, layers)
     if not layers:
         return None
+    if config.has("linear_num_heads"):
+        return _kda_state(
+            layers,
+            config.size("linear_num_heads"),
+            config.size("linear_head_dim"),
+            config.size("linear_conv_kernel_dim", least=2),
+        )
     if config.has("linear_num_value_heads") or config.has("linear_num_key_heads"):
         return _gdn(config, layers)
     if config.has("mamba_num_heads"):
@@ -46,15 +53,19 @@ def _gdn(config: Config, layers: tuple[int, ...]) -> Recurrent:
 
 
 def _kda(config: Config, layers: tuple[int, ...]) -> Recurrent | None:
-    """`[kernel - 1, channels]` of three equal blocks; temporal `[heads, dim, dim]`."""
     if not layers:
         return None
-    heads, dim = config.size("num_heads"), config.size("head_dim")
+    kernel = config.size("short_conv_kernel_size", least=2)
+    return _kda_state(layers, config.size("num_heads"), config.size("head_dim"), kernel)
+
+
+def _kda_state(layers: tuple[int, ...], heads: int, dim: int, kernel: int) -> Recurrent:
+    """`[kernel - 1, channels]` of three equal blocks; temporal `[heads, dim, dim]`."""
     return Recurrent(
         family="kda",
         layers=layers,
         conv=(Group(heads, dim),) * 3,
-        taps=config.size("short_conv_kernel_size", least=2) - 1,
+        taps=kernel - 1,
         taps_first=True,
         declared=True,
         temporal_heads=heads,

@@ -25,6 +25,11 @@ def read_qsa(config: Config, layers: tuple[int, ...]) -> Qsa | None:
     if not config.has("indexer_n_heads") and not config.has("indexer_compress_ratio"):
         return None
     ratio = config.size("indexer_compress_ratio", least=2)
+    if config.has("indexer_layer_ids"):
+        named = config.sizes("indexer_layer_ids")
+        if strange := sorted(set(named) - set(layers)):
+            config.fail("indexer_layer_ids", f"names layer {strange[0]}, which is not full attention")
+        layers = tuple(sorted(set(named)))
     return Qsa(layers, config.size("indexer_kv_heads"), config.size("indexer_head_dim"), ratio)
 
 

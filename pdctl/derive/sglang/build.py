@@ -3,14 +3,14 @@
 from pdctl.derive.config import Config
 from pdctl.derive.geometry import Geometry, Gqa
 from pdctl.derive.model import config_digest, family, read_geometry
+from pdctl.derive.refusal import refuse_groups, refuse_page, refuse_undivided
 from pdctl.derive.request import Derived, Request
 from pdctl.derive.sglang import facts
 from pdctl.derive.sglang.draft import draft_pools
 from pdctl.derive.sglang.pools import pools
 from pdctl.derive.sglang.settings import Settings, resolve
-from pdctl.derive.shapes import Pool, component, undivided
+from pdctl.derive.shapes import Pool, component
 from pdctl.derive.stages import partition
-from pdctl.errors import ConfigError
 from pdctl_transfer.layout.manifest import Component, Engine, Manifest, Model, Parallel, Stage, Transfer
 from pdctl_transfer.rules.outcome import Evidence
 
@@ -30,13 +30,14 @@ def build(request: Request) -> Derived:
         dense=_keeps_dense(geometry, architecture, notes),
     )
     drafts = draft_pools(request, config, geometry, settings)
-    for pool in (*target, *drafts.values()):
-        _refuse_undivided(pool, geometry, attn_tp, config)
-    _refuse_uncompressed(geometry, settings, config)
+    refuse_groups(geometry, attn_tp, config.source, "SGLang")
+    refuse_undivided([*target, *drafts.values()], attn_tp, config.source)
+    refuse_page(geometry, settings.page_size, config.source)
     ranges = partition(
         geometry.num_layers,
         request.pp,
-        request.flags.get("pp-layer-partition"),
+        "last",
+        listed=request.flags.get("pp-layer-partition"),
         where=request.origins.get("pp", "--pp-size"),
     )
     every = range(geometry.num_layers) if request.pp > 1 and architecture in facts.SPANS_ALL_LAYERS else None
@@ -121,35 +122,3 @@ def _keeps_dense(geometry: Geometry, architecture: str, notes: list[str]) -> boo
             f"SGLang {facts.VERSION} does not recognise {architecture} as block-sparse and keeps plain K and V"
         )
     return dense
-
-
-def _refuse_undivided(pool: Pool, geometry: Geometry, attn_tp: int, config: Config) -> None:
-    """Where a split does not divide the engine does not start."""
-    state = geometry.recurrent
-    if pool.kind == "mamba" and state is not None and state.groups_key is not None:
-        groups = state.conv[1].heads
-        if groups > 1 and groups % attn_tp:
-            raise ConfigError(
-                f"{state.groups_key}: {groups} groups do not divide by attention TP {attn_tp}; SGLang does not start",
-                where=config.source,
-                code="PD1004",
-                hint=f"choose a TP that divides {groups}",
-            )
-    for buffer in pool.buffers:
-        if (group := undivided(buffer, attn_tp)) is not None:
-            raise ConfigError(
-                f"{pool.kind} {buffer.tensor}: {group.heads} heads and attention TP {attn_tp} do not divide each other",
-                where=config.source,
-                code="PD1004",
-                hint="choose a TP that divides the heads, or is a multiple of them",
-            )
-
-
-def _refuse_uncompressed(geometry: Geometry, settings: Settings, config: Config) -> None:
-    if geometry.qsa is not None and settings.page_size % geometry.qsa.ratio:
-        raise ConfigError(
-            f"indexer_compress_ratio: page size {settings.page_size} is not a multiple of {geometry.qsa.ratio}",
-            where=config.source,
-            code="PD1019",
-            hint="choose a page size that is a multiple of the compression ratio",
-        )

@@ -47,6 +47,8 @@ def draft_pools(request: Request, config: Config, target: Geometry, settings: Se
     if isinstance(drafted, Mapping):
         geometry = read_geometry(Config(drafted, f"{config.source} (draft)"))
         return _own_pools(geometry, target.num_layers, settings)
+    if config.text().has("hybrid_layer_pattern"):
+        return {}  # a draft head of this kind is one sliding-window layer, and those of drafts are not transferred
     return _own_pools(_carried(config, target, where), target.num_layers, settings)
 
 
@@ -76,10 +78,10 @@ def _carried(config: Config, target: Geometry, where: str) -> Geometry:
 
 def _own_pools(draft: Geometry, first: int, settings: Settings) -> dict[str, Pool]:
     """The draft's pools with ids from `first` on; its RoPE ring comes after its layers."""
-    layers = tuple(first + layer for layer in (*draft.full, *(draft.sliding.layers if draft.sliding else ())))
+    layers = tuple(first + layer for layer in draft.attention_layers)
     found = [pools.kv_pool(layers, draft.attention, settings)]
     if draft.index is not None:
-        found.append(pools.index_pool(layers, draft.index.dim, frozenset(), settings))
+        found = pools.with_index(found, layers, draft.index.dim, frozenset(), settings)
     if draft.qsa is not None:
         found += pools.qsa_pools(replace(draft.qsa, layers=layers), first + len(layers), settings)
     return {pool.kind: pool for pool in found}

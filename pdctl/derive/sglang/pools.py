@@ -1,13 +1,15 @@
-"""The buffers that SGLang registers for a model, pool by pool, in its order.
+"""The pools that SGLang registers for a model, in its order.
 
-Every shape is a line of the table in `pdctl.layout/v1`; the order is that of the engine's own lists: all K, then all V;
-the convolution windows, then the temporal states, then what rides along.
+All K, then all V; the convolution windows, then the temporal states, then what rides along.
 """
 
-from pdctl.derive.geometry import Geometry, Gqa, Mla, Ple, Qsa, Recurrent
+from msgspec.structs import replace
+
+from pdctl.derive import buffers
+from pdctl.derive.geometry import Geometry, Gqa, Mla, Qsa
 from pdctl.derive.sglang.settings import Settings
-from pdctl.derive.shapes import ONE_HEAD, Buffer, Pool
-from pdctl_transfer.layout.manifest import NGRAM_LAYER, ROPE_RING_LAYER, EnginePairs, Group, IndexSpace
+from pdctl.derive.shapes import Buffer, Pool
+from pdctl_transfer.layout.manifest import ROPE_RING_LAYER, EnginePairs, IndexSpace
 
 STATE_ITEMSIZE = 2
 """Convolution windows, PLE and QSA state, whatever the KV dtype."""
@@ -22,12 +24,12 @@ def pools(geometry: Geometry, settings: Settings, *, split_sliding: bool, dense:
             kv_pool(geometry.full, geometry.attention, settings, pairs="position"),
             kv_pool(geometry.sliding.layers, geometry.sliding.attention, settings, "swa", "window_page", "position"),
         ]
-    layers = sorted({*geometry.full, *(geometry.sliding.layers if geometry.sliding else ())})
-    found = [kv_pool(tuple(layers), geometry.attention, settings)]
+    layers = geometry.attention_layers
+    found = [kv_pool(layers, geometry.attention, settings)]
     if geometry.recurrent is not None:
-        found.append(_mamba(geometry.recurrent, geometry.ple, settings))
+        found.append(_mamba(geometry, settings))
     if geometry.index is not None:
-        found.append(index_pool(tuple(layers), geometry.index.dim, geometry.index.shared, settings))
+        found = with_index(found, layers, geometry.index.dim, geometry.index.shared, settings)
     if geometry.qsa is not None:
         found += qsa_pools(geometry.qsa, ROPE_RING_LAYER, settings)
     return found
@@ -43,125 +45,59 @@ def kv_pool(
 ) -> Pool:
     """K and V, or the latent, of `layers`."""
     if isinstance(attention, Mla):
-        buffers: tuple[Buffer, ...] = _latent(layers, attention, settings)
+        held = _latent(layers, attention, settings)
     else:
-        buffers = key_value(layers, attention, settings.page_size, settings.kv_itemsize)
-    return Pool(kind=kind, index_space=index_space, buffers=buffers, engine_pairs=pairs)
-
-
-def key_value(layers: tuple[int, ...], attention: Gqa, page_size: int, itemsize: int) -> tuple[Buffer, ...]:
-    """K then V, a page of `[page_size][kv_heads][width]` each."""
-    heads = (Group(attention.kv_heads, 1),)
-    return tuple(
-        Buffer(tensor=tensor, layers=layers, outer=page_size, groups=heads, inner_bytes=width * itemsize)
-        for tensor, width in (("k", attention.head_dim), ("v", attention.v_head_dim))
-    )
+        held = buffers.key_value(layers, attention, settings.page_size, settings.kv_itemsize)
+    return Pool(kind=kind, index_space=index_space, buffers=held, engine_pairs=pairs)
 
 
 def _latent(layers: tuple[int, ...], mla: Mla, settings: Settings) -> tuple[Buffer, ...]:
-    """The latent row; on NPU its two parts are buffers of their own."""
-
-    def row(tensor: str, inner_bytes: int) -> Buffer:
-        return Buffer(
-            tensor=tensor,
-            layers=layers,
-            outer=settings.page_size,
-            groups=ONE_HEAD,
-            inner_bytes=inner_bytes,
-            sharding="replicated",
-        )
-
+    """The latent rows; on NPU their two parts are buffers of their own."""
+    page, itemsize = settings.page_size, settings.kv_itemsize
     if settings.platform == "npu":
-        return (row("latent", mla.rank * settings.kv_itemsize), row("rope", mla.rope * settings.kv_itemsize))
+        return (
+            buffers.rows("latent", layers, page, mla.rank * itemsize),
+            buffers.rows("rope", layers, page, mla.rope * itemsize),
+        )
     if settings.scaled_fp8_rows:
-        return (row("latent", mla.rank + mla.rank // 128 * 4 + mla.rope * 2),)
-    return (row("latent", (mla.rank + mla.rope) * settings.kv_itemsize),)
+        return (buffers.scaled_latent(layers, mla, page),)
+    return (buffers.latent(layers, mla, page, itemsize),)
 
 
-def index_pool(layers: tuple[int, ...], dim: int, shared: frozenset[int], settings: Settings) -> Pool:
-    """DSA's index: a page packs fp8 keys and one float32 scale for each 128 of their elements."""
-    page = Buffer(
-        tensor="index_k",
-        layers=layers,
-        groups=ONE_HEAD,
-        inner_bytes=settings.page_size * (dim + dim // 128 * 4),
-        sharding="replicated",
-        empty=shared,
+def with_index(
+    found: list[Pool], layers: tuple[int, ...], dim: int, shared: frozenset[int], settings: Settings
+) -> list[Pool]:
+    """DSA's index: a page packs fp8 keys and one float32 scale for each 128 of their elements.
+
+    On NPU it is plain keys at the end of the KV buffers, in every layer.
+    """
+    if settings.platform == "npu":
+        keys = buffers.rows("index_k", layers, settings.page_size, dim * settings.kv_itemsize)
+        return [replace(found[0], buffers=(*found[0].buffers, keys)), *found[1:]]
+    page = buffers.rows("index_k", layers, 1, settings.page_size * (dim + dim // 128 * 4))
+    return [*found, Pool(kind="dsa", index_space="page", buffers=(replace(page, empty=shared),))]
+
+
+def _mamba(geometry: Geometry, settings: Settings) -> Pool:
+    state = geometry.recurrent
+    assert state is not None
+    held = buffers.recurrent(
+        state,
+        window_itemsize=STATE_ITEMSIZE,
+        state_itemsize=settings.state_itemsize,
+        taps_first=state.taps_first or settings.platform == "npu",
+        extra_taps=settings.extra_taps,
+        flat=not state.declared,
     )
-    return Pool(kind="dsa", index_space="page", buffers=(page,))
-
-
-def _mamba(state: Recurrent, ple: Ple | None, settings: Settings) -> Pool:
-    taps_first = state.taps_first or settings.platform == "npu"
-    conv = Buffer(
-        tensor="conv",
-        layers=state.layers,
-        outer=state.taps if taps_first else 1,
-        groups=state.conv,
-        inner_bytes=STATE_ITEMSIZE if taps_first else state.taps * STATE_ITEMSIZE,
-        engine_slices="groups" if state.declared else "flat",
-    )
-    temporal = Buffer(
-        tensor="temporal",
-        layers=state.layers,
-        groups=(Group(state.temporal_heads, 1),),
-        inner_bytes=state.temporal_elements * settings.state_itemsize,
-    )
-    riders = _ple(ple) if ple is not None else ()
-    return Pool(kind="mamba", index_space="slot", buffers=(conv, temporal, *riders))
-
-
-def _ple(ple: Ple) -> tuple[Buffer, ...]:
-    return (
-        Buffer(
-            tensor="ple_short_conv",
-            layers=ple.layers,
-            groups=(Group(1, ple.channels),),
-            inner_bytes=ple.window * STATE_ITEMSIZE,
-            sharding="replicated",
-        ),
-        Buffer(
-            tensor="ple_ngram",
-            layers=ple.layers,
-            groups=(Group(1, ple.context),),
-            inner_bytes=8,
-            sharding="replicated",
-            once=NGRAM_LAYER,
-        ),
-    )
+    riders = buffers.ple(geometry.ple, STATE_ITEMSIZE) if geometry.ple is not None else ()
+    return Pool(kind="mamba", index_space="slot", buffers=(*held, *riders))
 
 
 def qsa_pools(qsa: Qsa, ring: int, settings: Settings) -> list[Pool]:
     """Pending keys and RoPE positions, a row a request; compressed keys, a page. `ring` is the RoPE ring's id."""
-    keys = (Group(qsa.heads, 1),)
-    width = qsa.dim * STATE_ITEMSIZE
-    pending = Buffer(
-        tensor="pending_k",
-        layers=qsa.layers,
-        outer=qsa.ratio,
-        groups=keys,
-        inner_bytes=width,
-        sharding="replicated",
-    )
-    positions = Buffer(
-        tensor="rope_position",
-        layers=qsa.layers,
-        outer=qsa.ratio,
-        groups=(Group(1, 3),),
-        inner_bytes=8,
-        sharding="replicated",
-        once=ring,
-    )
-    compressed = Buffer(
-        tensor="compressed_k",
-        layers=qsa.layers,
-        outer=settings.page_size // qsa.ratio,
-        groups=keys,
-        inner_bytes=width,
-        sharding="replicated",
-    )
+    compressed = buffers.qsa_compressed(qsa, settings.page_size, STATE_ITEMSIZE)
     return [
-        Pool(kind="qsa_pending", index_space="row", buffers=(pending, positions)),
+        Pool(kind="qsa_pending", index_space="row", buffers=buffers.qsa_pending(qsa, ring, STATE_ITEMSIZE)),
         Pool(kind="qsa_compressed", index_space="page", buffers=(compressed,)),
     ]
 
@@ -170,14 +106,7 @@ def _block_sparse(geometry: Geometry, settings: Settings) -> list[Pool]:
     """Sparse layers' K, V and index keys; the dense layers' K and V as a state of their own."""
     sparse = geometry.sparse
     assert sparse is not None
-    index = Buffer(
-        tensor="index_k",
-        layers=sparse.layers,
-        outer=settings.page_size,
-        groups=ONE_HEAD,
-        inner_bytes=sparse.dim * settings.index_itemsize,
-        sharding="replicated",
-    )
+    index = buffers.rows("index_k", sparse.layers, settings.page_size, sparse.dim * settings.index_itemsize)
     dense = tuple(layer for layer in geometry.full if layer not in set(sparse.layers))
     return [
         kv_pool(sparse.layers, geometry.attention, settings, pairs="position"),

@@ -31,6 +31,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Bytes of an element of a block-sparse index."""
     scaled_fp8_rows: bool
     """Whether DSA keeps fp8 latents with scales and a 16-bit rope part; trtllm, SM100's default, does not."""
+    extra_taps: int
+    """Positions by which NPU widens a recurrent window for the tokens that a draft proposes."""
     sources: dict[str, Evidence]
     notes: tuple[str, ...]
 
@@ -57,6 +59,7 @@ def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
         and kv_itemsize == 1
         and platform != "npu"
         and not _raw_fp8_rows(request, platform, sources),
+        extra_taps=_drafted_tokens(request) - 1 if platform == "npu" and request.speculative else 0,
         sources=sources,
         notes=tuple(notes),
     )
@@ -141,6 +144,14 @@ def _state_itemsize(request: Request, config: Config, geometry: Geometry, source
     return size
 
 
+def _drafted_tokens(request: Request) -> int:
+    """Tokens that a draft proposes a step; 1 where it is not said, which widens nothing."""
+    for key in ("num_draft_tokens", "speculative_num_draft_tokens", "num_speculative_tokens"):
+        if isinstance(count := (request.speculative or {}).get(key), int) and 1 <= count <= 1024:
+            return count
+    return 1
+
+
 def _page_size(
     request: Request, geometry: Geometry, platform: str, sources: dict[str, Evidence], notes: list[str]
 ) -> int:
@@ -202,7 +213,13 @@ def _default_page_sm100(request: Request, geometry: Geometry, notes: list[str]) 
 
 
 def _raw_fp8_rows(request: Request, platform: str, sources: dict[str, Evidence]) -> bool:
-    """The backend of the local role decides: trtllm keeps raw rows, flashmla adds scales and a 16-bit rope part."""
+    """The backend of the local role decides: trtllm keeps raw rows, flashmla adds scales and a 16-bit rope part.
+
+    tilelang keeps raw rows too, where both roles' backends are named so.
+    """
+    if all(request.flags.get(f"dsa-{role}-backend") == "tilelang" for role in ("prefill", "decode")):
+        sources["dsa_backend"] = Evidence(_origin(request, "dsa-prefill-backend", "--dsa-prefill-backend"), "tilelang")
+        return True
     for name in (f"dsa-{request.role}-backend", f"nsa-{request.role}-backend"):
         if name in request.flags:
             sources["dsa_backend"] = Evidence(_origin(request, name, f"--{name}"), request.flags[name])
