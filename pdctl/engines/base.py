@@ -93,6 +93,11 @@ class Engine(Protocol):
         """The gate of a single engine. A pair is ready only when its probe came back."""
         ...
 
+    @property
+    def exact(self) -> bool:
+        """Whether equal greedy requests must give equal tokens whatever the sizes and the batch."""
+        ...
+
     def purposes(self, pool: "Pool") -> Sequence[str]:
         """The ports that one engine of the pool needs: `http`, `bootstrap`, `side_channel`, …"""
         ...

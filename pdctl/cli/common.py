@@ -1,0 +1,38 @@
+"""What several commands take: a fleet by file or by name, and a format."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pdctl.errors import GateError
+from pdctl.launch.state import FleetFolder, state_root
+
+FleetArgument = Annotated[str, typer.Argument(metavar="FLEET", help="A fleet file, or the name of a fleet that is up.")]
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    json = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How the result is printed.")]
+
+
+def fleet_name(fleet: str) -> str:
+    """The name of a fleet given by file or by name. Raises FleetFileError; GateError (PD3013) for an unknown name.
+
+    A name works even when the file that it came from is gone or broken.
+    """
+    if not Path(fleet).exists() and "/" not in fleet and not fleet.endswith((".yaml", ".yml")):
+        if FleetFolder(fleet).path.is_dir():
+            return fleet
+        known = sorted(path.name for path in state_root().iterdir()) if state_root().is_dir() else []
+        hint = f"known here: {', '.join(known)}" if known else "give a fleet file"
+        raise GateError(f"no fleet of the name {fleet}", code="PD3013", hint=hint)
+    from pdctl.fleet import load_fleet
+
+    return load_fleet(fleet).fleet.name

@@ -1,0 +1,113 @@
+"""How a bring-up is watched: a moving line on a terminal, plain lines elsewhere. All of it on standard error."""
+
+import sys
+import threading
+import time
+
+from pdctl.cli.output import colourful, note, paint
+from pdctl.launch.state import PhaseEntry
+
+_MARKS = {"done": ("✓", "green"), "skipped": ("–", "dim"), "failed": ("✗", "red")}
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAME_S = 0.1
+
+
+class Lines:
+    """A line when a phase ends, and one when what it waits for changes: readable in a log."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._said = ""
+
+    def phase_began(self, name: str, says: str) -> None:
+        """Nothing yet: the line comes when it is known how it went."""
+        self._said = ""
+
+    def progress(self, text: str) -> None:
+        """What is waited for, once."""
+        if text != self._said:
+            self._said = text
+            note(f"  {'':<{self._width}}  {text} …")
+
+    def phase_ended(self, entry: PhaseEntry) -> None:
+        """The phase's line."""
+        note(phase_line(entry, self._width))
+
+    def cleaning(self, text: str) -> None:
+        """One line."""
+        note(f"{text} …")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Spinner(Lines):
+    """The same lines, with the running phase in a last line that moves."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._phase: tuple[str, str, float] | None = None
+        self._thread = threading.Thread(target=self._turn, daemon=True)
+        self._thread.start()
+
+    def phase_began(self, name: str, says: str) -> None:
+        """The moving line shows this phase from now on."""
+        with self._lock:
+            self._phase = (name, says, time.monotonic())
+
+    def progress(self, text: str) -> None:
+        """What is waited for, in the moving line."""
+        with self._lock:
+            if self._phase is not None:
+                self._phase = (self._phase[0], text, self._phase[2])
+
+    def phase_ended(self, entry: PhaseEntry) -> None:
+        """The phase's line, in place of the moving one."""
+        with self._lock:
+            self._phase = None
+            self._clear()
+            super().phase_ended(entry)
+
+    def cleaning(self, text: str) -> None:
+        """A phase of its own to look at."""
+        with self._lock:
+            self._phase = ("", text, time.monotonic())
+
+    def close(self) -> None:
+        """Leave the terminal clean."""
+        self._done.set()
+        self._thread.join()
+        self._clear()
+
+    def _turn(self) -> None:
+        from shutil import get_terminal_size
+
+        frame = 0
+        while not self._done.wait(_FRAME_S):
+            frame += 1
+            with self._lock:
+                if self._phase is None:
+                    continue
+                name, text, began = self._phase
+                turn, seconds = _FRAMES[frame % len(_FRAMES)], time.monotonic() - began
+                line = f"{turn} {name:<{self._width}}  {seconds:5.1f} s  {text}"
+                sys.stderr.write(f"\r\x1b[2K{line[: get_terminal_size().columns - 1]}")
+                sys.stderr.flush()
+
+    def _clear(self) -> None:
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+
+def watcher(width: int) -> Lines:
+    """The right one for standard error."""
+    return Spinner(width) if colourful(sys.stderr) else Lines(width)
+
+
+def phase_line(entry: PhaseEntry, width: int) -> str:
+    """`✓ prefill     1.8 s  prefill-0 :20123`."""
+    mark, style = _MARKS[entry.outcome]
+    seconds = f"{entry.seconds:5.1f} s" if entry.outcome != "skipped" else " " * 7
+    return f"{paint(mark, style)} {entry.name:<{width}}  {seconds}  {entry.note or ''}".rstrip()

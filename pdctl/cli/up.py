@@ -1,0 +1,100 @@
+"""`pdctl up`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pdctl.cli.common import Format, FormatOption
+from pdctl.cli.output import note, result, result_json
+from pdctl.errors import InputError
+
+
+def command(
+    fleet: Annotated[Path, typer.Argument(metavar="FLEET", help="A fleet file.")],
+    plan: Annotated[bool, typer.Option("--plan", help="Print the phases and command lines; start nothing.")] = False,
+    skip_phase: Annotated[list[str], typer.Option(metavar="NAME", help="Leave a phase out; may be repeated.")] = [],  # noqa: B006
+    keep: Annotated[bool, typer.Option("--keep", help="Leave what runs running if a phase fails.")] = False,
+    output: FormatOption = Format.table,
+) -> None:
+    """Bring a fleet up, phase by phase.
+
+    The last phase is a completion through the router. Whatever fails on the way, and Ctrl-C, take everything down
+    again unless --keep. What an earlier run left is adopted where it is as planned, and ended otherwise.
+    """
+    from pdctl.fleet import load_fleet
+
+    loaded = load_fleet(fleet)
+    _check_names(skip_phase)
+    if plan:
+        _print_plan(loaded, skip_phase, output)
+        return
+    from pdctl.cli.progress import watcher
+    from pdctl.up import bring_up
+    from pdctl.up.phases import NAMES
+
+    watch = watcher(max(map(len, NAMES)))
+    try:
+        state = bring_up(loaded, skip=skip_phase, keep=keep, events=watch)
+    finally:
+        watch.close()
+    if output is Format.json:
+        result_json(_document(state))
+    else:
+        result(f"{state.fleet} is up at {state.url}")
+        note(f"  pdctl status {state.fleet} · pdctl logs {state.fleet} · pdctl down {state.fleet}")
+
+
+def _check_names(names: list[str]) -> None:
+    from difflib import get_close_matches
+
+    from pdctl.up.phases import NAMES
+
+    for name in names:
+        if name not in NAMES:
+            close = get_close_matches(name, NAMES, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"the phases are {', '.join(NAMES)}"
+            raise InputError(f'no phase "{name}"', where="--skip-phase", hint=hint)
+
+
+def _document(state: Any) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "fleet": state.fleet,
+        "phase": state.phase,
+        "url": state.url,
+        "phases": msgspec.to_builtins(state.phases),
+        "units": [{"name": unit.name, "role": unit.role, "ports": unit.ports} for unit in state.units],
+    }
+
+
+def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
+    """Ports that are not in the file are shown as chosen now; the run chooses again."""
+    import shlex
+
+    from pdctl.up.phases import PHASES
+    from pdctl.up.plan import make_plan
+
+    plan = make_plan(loaded)
+    notes = {one.unit.name: one.notes for one in plan.engines}
+    if output is Format.json:
+        phases = [{"name": one.name, "says": one.says, "skipped": one.name in skipped} for one in PHASES]
+        units = [{"name": u.name, "role": u.role, "argv": u.argv, "env": redacted(u.env)} for u in plan.units]
+        result_json({"fleet": loaded.fleet.name, "url": plan.url, "phases": phases, "units": units})
+        return
+    width = max(len(phase.name) for phase in PHASES)
+    for phase in PHASES:
+        result(f"{phase.name:<{width}}  {'(skipped)' if phase.name in skipped else phase.says}")
+    for unit in plan.units:
+        result(f"\n{unit.name}")
+        for note_ in notes.get(unit.name, ()):
+            result(f"  # {note_}")
+        env = "".join(f"{name}={shlex.quote(value)} " for name, value in redacted(unit.env).items())
+        result(f"  {env}{shlex.join(unit.argv)}")
+
+
+def redacted(env: Any) -> dict[str, str]:
+    """Variables with the values of those that sound secret left out."""
+    words = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
+    return {name: "…" if any(word in name.upper() for word in words) else value for name, value in env.items()}

@@ -1,0 +1,130 @@
+"""The reference engine's command line, readiness and pair probe."""
+
+import re
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pdctl import __version__
+from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, python_of
+from pdctl.engines.http import Unreachable, post_json, request
+from pdctl.errors import GateError, InputError
+from pdctl.fleet.model import Fleet, Pool
+
+_ROLES = ("aggregate", "prefill", "decode")
+_INSTALL = "pip install 'pdctl[engine,transfer-cpu]'"
+_SYSTEM = "apt-get install libibverbs1 libnuma1 libcurl4"
+_COMPUTED = "pdctl_ref_prompt_tokens_computed_total"
+
+
+class ReferenceEngine:
+    """pdctl's own engine, for trying and for tests: a real hybrid model, small enough for any CPU."""
+
+    name = "reference"
+    exact = True
+    readiness = Readiness("/health", deadline_s=120)
+
+    def purposes(self, pool: Pool) -> Sequence[str]:
+        """Prefill engines carry a registry, which decode engines find at the bootstrap port."""
+        return ("http", "bootstrap") if pool.role == "prefill" else ("http",)
+
+    def needs(self, fleet: Fleet, pool: Pool) -> Sequence[Need]:
+        """PyTorch, the HTTP server, and the backend with its system libraries."""
+        python = python_of(pool)
+        packages = {"torch": _INSTALL, "uvicorn": _INSTALL, "starlette": _INSTALL}
+        libraries: tuple[str, ...] = ()
+        if pool.role != "aggregate":
+            backend = {"mooncake": "mooncake.engine", "nixl": "nixl_cu12"}
+            if fleet.transfer.backend not in backend:
+                message = f"the reference engine has no backend {fleet.transfer.backend}"
+                raise InputError(message, where="transfer.backend", code="PD0016", hint="write mooncake or nixl")
+            packages[backend[fleet.transfer.backend]] = _INSTALL
+            libraries = (
+                ("libibverbs.so.1", "libnuma.so.1", "libcurl.so.4") if fleet.transfer.backend == "mooncake" else ()
+            )
+        return [
+            Need("model", fleet.model.path, "builtin:tiny-hybrid is one that needs no download"),
+            *(Need("library", soname, _SYSTEM) for soname in libraries),
+            *(Need("package", package, remedy, python) for package, remedy in packages.items()),
+        ]
+
+    def command(self, instance: Instance) -> Command:
+        """`python -m pdctl.engines.reference`, all sizes said."""
+        pool, fleet = instance.pool, instance.fleet
+        if pool.role not in _ROLES:
+            hint = f"it knows {', '.join(_ROLES)}"
+            raise InputError(f"the reference engine has no role {pool.role}", where=pool.key, code="PD0016", hint=hint)
+        if pool.cp > 1:
+            message = "the reference engine has no context parallelism"
+            raise InputError(message, where=f"{pool.key}.cp", code="PD0016", hint="leave it out")
+        flags: dict[str, Any] = {
+            "--model": instance.model,
+            "--served-model-name": fleet.model.served_name,
+            "--role": pool.role,
+            "--host": instance.host,
+            "--port": instance.ports["http"],
+            "--tp": pool.attn_tp * pool.dp,
+            "--pp": pool.pp,
+            "--dp": pool.dp,
+            "--page-size": pool.page_size,
+            "--dtype": None if pool.kv_cache_dtype == "auto" else pool.kv_cache_dtype,
+        }
+        if pool.role != "aggregate":
+            flags |= {"--transfer-backend": fleet.transfer.backend, "--transfer-protocol": fleet.transfer.protocol}
+        if pool.role == "prefill":
+            flags |= {"--bootstrap-host": instance.host, "--bootstrap-port": instance.ports["bootstrap"]}
+        if pool.speculative is not None:
+            flags["--speculative-algorithm"] = "NEXTN"
+        words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
+        argv = (python_of(pool), "-m", "pdctl.engines.reference", *words, *pool.args)
+        return Command(argv, {"OMP_NUM_THREADS": "1", **pool.env})
+
+    def stage(self, log: str) -> str | None:
+        """It says nothing until it serves."""
+        return "serving" if " serves " in log else None
+
+    def ship_core(self, pools: Sequence[Pool]) -> str:
+        """Nothing to ship: the engine imports the core of the environment that it runs in, so that must be one."""
+        pythons = {python_of(pool) for pool in pools}
+        if len(pythons) > 1:
+            message = f"engines of {len(pythons)} environments: {', '.join(sorted(pythons))}"
+            raise GateError(message, code="PD3000", hint="give all pools one `environment`")
+        place = "this environment" if pythons == {sys.executable} else pythons.pop()
+        return f"pdctl-transfer {__version__} of {place}"
+
+    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+        """The same request to both sides at once, as a router sends it."""
+        body = {
+            "text": prompt,
+            "sampling_params": {"temperature": 0, "max_new_tokens": max_tokens, "ignore_eos": True},
+            "bootstrap_host": prefill.host,
+            "bootstrap_port": prefill.ports["bootstrap"],
+            "bootstrap_room": secrets.randbits(62),
+        }
+        began, before = time.monotonic(), _computed(decode)
+        with ThreadPoolExecutor(2) as pool:
+            sent = [pool.submit(post_json, f"{side.url}/generate", body, timeout_s) for side in (prefill, decode)]
+        faults = [str(error) for future in sent if (error := future.exception()) is not None]
+        if faults:
+            raise GateError("; ".join(faults), code="PD3008")
+        answer = sent[1].result()
+        seconds = time.monotonic() - began
+        return Probe(tuple(answer["output_ids"]), _computed(decode) - before, seconds)
+
+
+def _computed(decode: Instance) -> int:
+    """Prompt tokens that a decode engine has computed since its start."""
+    try:
+        status, content = request(f"{decode.url}/metrics")
+    except Unreachable as error:
+        raise GateError(str(error), code="PD3008") from error
+    found = re.search(rf"^{_COMPUTED} ([0-9.e+]+)$", content.decode(), re.MULTILINE)
+    if status != 200 or not found:
+        raise GateError(f"{decode.url}/metrics does not say how many prompt tokens were computed", code="PD3008")
+    return int(float(found[1]))
+
+
+ADAPTER = ReferenceEngine()

@@ -1,0 +1,129 @@
+"""What pdctl remembers of a fleet, under `$XDG_STATE_HOME/pdctl/<fleet>/`; plain JSON for anyone who debugs.
+
+fleet.json          the phase reached, the units and their ports
+lock                held by the `up` or `down` that is at work; the kernel drops it if that dies
+units/<unit>/       the guard's record (state.json) and the unit's log
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from pdctl.errors import GateError, PdctlError
+from pdctl.launch.record import StateError, read, write
+
+UP, DOWN = "up", "down"
+
+
+class UnitEntry(Struct, frozen=True):
+    """A unit of the fleet as it was planned."""
+
+    name: str
+    role: str
+    host: str
+    ports: dict[str, int]
+    ready_path: str = "/health"
+
+    @property
+    def url(self) -> str:
+        """The root of its HTTP endpoints."""
+        return f"http://{self.host}:{self.ports['http']}"
+
+
+class PhaseEntry(Struct, frozen=True):
+    """How a phase of the last `up` went: done, skipped or failed."""
+
+    name: str
+    outcome: str
+    seconds: float
+    note: str | None = None
+
+
+class FleetState(Struct, frozen=True, kw_only=True):
+    """The fleet as the last command left it. `phase` is `up`, `down`, or the phase that `up` is in or stopped at."""
+
+    schema: str = "pdctl.state/v1"
+    fleet: str
+    file: str
+    digest: str
+    pdctl: str
+    phase: str
+    since: float
+    url: str | None = None
+    units: tuple[UnitEntry, ...] = ()
+    phases: tuple[PhaseEntry, ...] = ()
+
+
+class FleetFolder:
+    """The folder of one fleet."""
+
+    def __init__(self, name: str, root: Path | None = None) -> None:
+        self.name = name
+        self.path = (root or state_root()) / name
+
+    @property
+    def units(self) -> Path:
+        """Where the units' folders lie."""
+        return self.path / "units"
+
+    def read(self) -> FleetState | None:
+        """The fleet's state, or None where it was never up. Raises StateError (PD3005) for a damaged file."""
+        try:
+            return read(self.path / "fleet.json", FleetState)
+        except StateError as error:
+            error.hint = f"`pdctl down {self.name}` ends what it may have described, and clears it"
+            raise
+
+    def write(self, state: FleetState) -> None:
+        """Replace the fleet's state."""
+        write(self.path / "fleet.json", state)
+
+    def is_locked(self) -> bool:
+        """Whether an `up` or `down` is at work on the fleet."""
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            return not _try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def lock(self, command: str) -> Iterator[None]:
+        """Hold the fleet for `command`. Raises GateError (PD3004) if another holds it, PdctlError (PD3016)."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            hint = "set XDG_STATE_HOME to a folder that you may write"
+            raise PdctlError(f"{self.path}: cannot keep state here: {reason}", code="PD3016", hint=hint) from error
+        try:
+            if not _try_lock(descriptor):
+                holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another command"
+                hint = "wait for it, or interrupt it; an interrupted `up` cleans up after itself"
+                raise GateError(f"{self.name}: {holder} is at work on this fleet", code="PD3004", hint=hint)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"pdctl {command} (pid {os.getpid()})\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def state_root() -> Path:
+    """`$XDG_STATE_HOME/pdctl`; a relative value is ignored, as the XDG specification says."""
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".local/state") / "pdctl"
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

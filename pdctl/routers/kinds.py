@@ -1,0 +1,112 @@
+"""The routers that can stand before a fleet, as data: how each is started, what it takes, when it is ready."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+READY_PATH = "/readiness"
+"""Not /health: that answers 200 with no decode engine at all."""
+
+HEAL = (
+    ("--worker-startup-check-interval", "1"),
+    ("--health-check-interval-secs", "1"),
+    ("--health-failure-threshold", "2"),
+    ("--health-success-threshold", "1"),
+)
+"""So that a worker that comes back is used again within seconds; the defaults look once a minute."""
+
+
+@dataclass(frozen=True)
+class RouterKind:
+    """One router program. `switches` take no value: a word after one is a fault (`--pd-disaggregation true`)."""
+
+    name: str
+    launch: tuple[str, ...]
+    package: str
+    """The module that must be importable."""
+    install: str
+    pd: str
+    """The switch for disaggregated serving."""
+    flags: tuple[tuple[str, str], ...] = HEAL
+    bootstrap_ports: bool = True
+    """Whether `--prefill URL` is followed by the bootstrap port."""
+    switches: frozenset[str] = frozenset()
+
+
+_SGLANG_SWITCHES = frozenset(
+    {
+        "--pd-disaggregation",
+        "--epd-disaggregation",
+        "--mini-lb",
+        "--dp-aware",
+        "--enable-igw",
+        "--service-discovery",
+        "--disable-retries",
+        "--disable-circuit-breaker",
+        "--disable-health-check",
+        "--enable-trace",
+        "--log-json",
+        "--disable-load-monitoring",
+    }
+)
+
+ROUTERS = {
+    kind.name: kind
+    for kind in (
+        RouterKind(
+            "smg",
+            (sys.executable, "-m", "smg", "launch"),
+            package="smg",
+            install="pip install 'pdctl[router]'",
+            pd="--pd-disaggregation",
+            switches=_SGLANG_SWITCHES,
+        ),
+        RouterKind(
+            "sglang-router",
+            (sys.executable, "-m", "sglang_router.launch_router"),
+            package="sglang_router",
+            install="pip install sglang-router==0.3.2",
+            pd="--pd-disaggregation",
+            switches=_SGLANG_SWITCHES,
+        ),
+        RouterKind(
+            "vllm-router",
+            (str(Path(sys.executable).with_name("vllm-router")),),
+            package="vllm_router",
+            install="pip install vllm-router==0.1.17",
+            pd="--vllm-pd-disaggregation",
+            flags=(("--worker-startup-check-interval", "1"), ("--policy", "round_robin")),
+            bootstrap_ports=False,
+            switches=_SGLANG_SWITCHES | {"--vllm-pd-disaggregation"},
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An engine as a router sees it."""
+
+    url: str
+    bootstrap_port: int | None = None
+
+
+def router_argv(
+    kind: RouterKind,
+    prefill: Sequence[Backend],
+    decode: Sequence[Backend],
+    listen: tuple[str, int],
+    metrics_port: int,
+    args: Sequence[str],
+) -> tuple[str, ...]:
+    """The router's command line. The operator's own flags come last, so that they win."""
+    words = [*kind.launch, kind.pd, "--host", listen[0], "--port", str(listen[1])]
+    for backend in prefill:
+        port = [str(backend.bootstrap_port)] if kind.bootstrap_ports and backend.bootstrap_port else []
+        words += ["--prefill", backend.url, *port]
+    for backend in decode:
+        words += ["--decode", backend.url]
+    words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
+    words += [word for pair in kind.flags for word in pair]
+    return (*words, *args)

@@ -1,0 +1,56 @@
+"""What the phases of a bring-up share."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pdctl.engines.base import Probe
+from pdctl.fleet.load import LoadedFleet
+from pdctl.launch.base import Launcher
+from pdctl.launch.state import PhaseEntry
+from pdctl.up.plan import FleetPlan
+
+
+class Events(Protocol):
+    """Who watches a bring-up. Methods must return at once."""
+
+    def phase_began(self, name: str, says: str) -> None:
+        """A phase begins."""
+        ...
+
+    def progress(self, text: str) -> None:
+        """What the phase is doing now; said again only when it changes."""
+        ...
+
+    def phase_ended(self, entry: PhaseEntry) -> None:
+        """A phase is done, was skipped, or failed."""
+        ...
+
+    def cleaning(self, text: str) -> None:
+        """Something is taken down: leftovers before, or all of it after a failure."""
+        ...
+
+
+class Silent:
+    """Nobody watches."""
+
+    def phase_began(self, name: str, says: str) -> None: ...
+
+    def progress(self, text: str) -> None: ...
+
+    def phase_ended(self, entry: PhaseEntry) -> None: ...
+
+    def cleaning(self, text: str) -> None: ...
+
+
+@dataclass
+class Bringup:
+    """One run of the phases over one fleet."""
+
+    loaded: LoadedFleet
+    plan: FleetPlan
+    launcher: Launcher
+    events: Events
+    running: frozenset[str] = frozenset()
+    """Units found running just as planned, left by an earlier run: they are adopted, not started."""
+    probes: dict[tuple[str, str], Probe] = field(default_factory=dict)
+    """What came back over each pair, by names of prefill and decode."""

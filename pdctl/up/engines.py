@@ -1,0 +1,41 @@
+"""Phases `core`, `prefill`, `decode` and `others`: the engines, and the transfer core that they load."""
+
+from pdctl.up.context import Bringup
+from pdctl.up.plan import EngineUnit
+from pdctl.up.wait import Gate, start_and_wait
+
+
+def ship_core(run: Bringup) -> str:
+    """One transfer core for all engines of a family."""
+    families = {one.engine.name: one.engine for one in run.plan.engines}
+    notes = [
+        engine.ship_core([pool for pool in run.loaded.pools() if (pool.engine or run.loaded.fleet.engine) == name])
+        for name, engine in families.items()
+    ]
+    return "; ".join(notes)
+
+
+def start_prefill(run: Bringup) -> str:
+    """All prefill engines, at once."""
+    return start_and_wait(run, [gate_of(one) for one in run.plan.of("prefill")])
+
+
+def start_decode(run: Bringup) -> str:
+    """All decode engines, at once."""
+    return start_and_wait(run, [gate_of(one) for one in run.plan.of("decode")])
+
+
+def start_others(run: Bringup) -> str:
+    """Engines of every further role, at once."""
+    return start_and_wait(run, [gate_of(one) for one in others(run)])
+
+
+def others(run: Bringup) -> list[EngineUnit]:
+    """Engines that are neither prefill nor decode."""
+    return [one for one in run.plan.engines if one.instance.role not in ("prefill", "decode")]
+
+
+def gate_of(one: EngineUnit) -> Gate:
+    """The gate of a single engine."""
+    readiness = one.engine.readiness
+    return Gate(one.unit, one.instance.url + readiness.path, readiness.deadline_s, one.engine.stage)

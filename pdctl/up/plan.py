@@ -1,0 +1,166 @@
+"""From a fleet file to the units that run it: every port and command line settled, nothing started."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pdctl.engines import adapter
+from pdctl.engines.base import Engine, Instance
+from pdctl.errors import InputError
+from pdctl.fleet.load import LoadedFleet
+from pdctl.fleet.model import Pool
+from pdctl.fleet.rules import host_of
+from pdctl.launch.base import Unit
+from pdctl.launch.state import UnitEntry
+from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
+from pdctl.up.ports import PortBook
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+ROUTER = "router"
+
+
+@dataclass(frozen=True)
+class EngineUnit:
+    """One engine: what it is, who speaks for it, and how it is started."""
+
+    instance: Instance
+    engine: Engine
+    unit: Unit
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FleetPlan:
+    """All units of a fleet, in the order in which they start."""
+
+    engines: tuple[EngineUnit, ...]
+    router: Unit
+    router_kind: RouterKind
+    router_host: str
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Engines, then the router."""
+        return (*(engine.unit for engine in self.engines), self.router)
+
+    @property
+    def url(self) -> str:
+        """Where clients reach the fleet."""
+        host = "127.0.0.1" if self.router_host in ("0.0.0.0", "::") else self.router_host
+        return f"http://{host}:{self.router.ports['http']}"
+
+    def of(self, role: str) -> tuple[EngineUnit, ...]:
+        """The engines of a role."""
+        return tuple(engine for engine in self.engines if engine.instance.role == role)
+
+    def entries(self) -> tuple[UnitEntry, ...]:
+        """The units as the fleet's state remembers them."""
+        engines = (
+            UnitEntry(one.unit.name, one.unit.role, one.instance.host, dict(one.unit.ports), one.engine.readiness.path)
+            for one in self.engines
+        )
+        host = self.url.removeprefix("http://").rpartition(":")[0]
+        return (*engines, UnitEntry(self.router.name, ROUTER, host, dict(self.router.ports), READY_PATH))
+
+
+@dataclass
+class _Planner:
+    loaded: LoadedFleet
+    recorded: Mapping[str, Mapping[str, int]]
+    book: PortBook = field(default_factory=PortBook)
+
+    def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str) -> dict[str, int]:
+        """Given ports as they are; of the others, those of the last run where the unit may still have them."""
+        last = self.recorded.get(name, {})
+        chosen = {purpose: port for purpose in purposes if (port := given.get(purpose) or last.get(purpose))}
+        for port in chosen.values():
+            self.book.take(port)
+        return {purpose: chosen.get(purpose) or self.book.free(host) for purpose in purposes}
+
+    def engine(self, pool: Pool, index: int, engine: Engine) -> EngineUnit:
+        name, host = pool.members[index], self.host(pool, index)
+        step = host_of(pool.hosts, index)[1]
+        purposes = tuple(engine.purposes(pool))
+        for purpose in set(pool.ports) - set(purposes):
+            message = f"a {pool.role} engine of {engine.name} has no port for {purpose}"
+            hint = f"it takes {', '.join(purposes)}"
+            raise InputError(message, where=f"{pool.key}.ports.{purpose}", code="PD0003", hint=hint)
+        given = {purpose: port + step for purpose, port in pool.ports.items()}
+        ports = self.ports(name, purposes, given, host)
+        instance = Instance(name, pool, self.loaded.fleet, self.loaded.model_path, host, ports)
+        command = engine.command(instance)
+        return EngineUnit(
+            instance, engine, Unit(name, pool.role, command.argv, command.env, ports=ports), command.notes
+        )
+
+    def host(self, pool: Pool, index: int) -> str:
+        host, _ = host_of(pool.hosts, index)
+        if host not in LOCAL:
+            message = f"the local launcher does not reach {host}"
+            raise InputError(message, where=f"{pool.key}.hosts", code="PD0016", hint="leave `hosts` out, or localhost")
+        return "127.0.0.1"
+
+    def router(self, engines: tuple[EngineUnit, ...]) -> tuple[Unit, RouterKind]:
+        router = self.loaded.fleet.router
+        kind = ROUTERS[router.kind]
+        check_router_args(kind, router.args)
+        given = {"http": router.port} if router.port else {}
+        ports = self.ports(ROUTER, ("http", "metrics"), given, router.host)
+        sides = {
+            role: [
+                Backend(one.instance.url, one.instance.ports.get("bootstrap"))
+                for one in engines
+                if one.instance.role == role
+            ]
+            for role in ("prefill", "decode")
+        }
+        listen = (router.host, ports["http"])
+        argv = router_argv(kind, sides["prefill"], sides["decode"], listen, ports["metrics"], router.args)
+        return Unit(ROUTER, ROUTER, argv, dict(router.env), ports=ports, grace_s=5), kind
+
+
+def make_plan(loaded: LoadedFleet, recorded: Mapping[str, Mapping[str, int]] | None = None) -> FleetPlan:
+    """Settle ports and command lines. `recorded`: ports of units that still run, by unit and purpose.
+
+    Raises InputError at the fleet file's line for what the engine, the router or the launcher cannot do.
+    """
+    planner = _Planner(loaded, recorded or {})
+    router_port = loaded.fleet.router.port
+    given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
+    for port in (*given, *([router_port] if router_port else [])):
+        planner.book.take(port)
+    with located(loaded):
+        engines = tuple(
+            planner.engine(pool, index, adapter(pool.engine or loaded.fleet.engine))
+            for pool in loaded.pools()
+            for index in range(pool.replicas)
+        )
+        router, kind = planner.router(engines)
+    return FleetPlan(engines, router, kind, loaded.fleet.router.host)
+
+
+def check_router_args(kind: RouterKind, args: list[str]) -> None:
+    """Refuse what pdctl sets itself, and a value after a switch. Raises InputError (PD0015, PD0010)."""
+    for index, word in enumerate(args):
+        key, flag = f"router.args.{index}", word.partition("=")[0]
+        if flag in ("--prefill", "--decode", "--host", "--port", kind.pd):
+            hint = "`router.host` and `router.port` say where it listens; the rest follows from the pools"
+            raise InputError(f"{flag} is set by pdctl", where=key, code="PD0015", hint=hint)
+        following = args[index + 1] if index + 1 < len(args) else "--"
+        if flag in kind.switches and ("=" in word or not following.startswith("-")):
+            value = word.partition("=")[2] or following
+            message = f"{flag} takes no value, found {value!r}"
+            raise InputError(message, where=key, code="PD0010", hint=f"write {flag} alone")
+
+
+@contextmanager
+def located(loaded: LoadedFleet) -> Iterator[None]:
+    """Adapters know keys, not lines: put the fleet file's line to an InputError whose `where` is a dotted key."""
+    try:
+        yield
+    except InputError as error:
+        key = error.where or ""
+        if key.partition(".")[0] in {"name", "model", "engine", "transfer", "prefill", "decode", "roles", "router"}:
+            message, where = f"{key}: {error.message}", loaded.where(key)
+            raise InputError(message, where=where, code=error.code, hint=error.hint) from error
+        raise

@@ -1,0 +1,188 @@
+"""Runs the phases: takes the fleet's lock, adopts what runs as planned, and leaves nothing behind when it fails."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pdctl import __version__
+from pdctl.errors import GateError, Interrupted
+from pdctl.fleet.load import LoadedFleet
+from pdctl.launch.base import Launcher
+from pdctl.launch.local import LocalLauncher
+from pdctl.launch.state import DOWN, UP, FleetFolder, FleetState, PhaseEntry
+from pdctl.up.context import Bringup, Events, Silent
+from pdctl.up.phases import PHASES, Phase
+from pdctl.up.plan import ROUTER, make_plan
+
+
+def bring_up(
+    loaded: LoadedFleet,
+    *,
+    skip: Collection[str] = (),
+    keep: bool = False,
+    events: Events | None = None,
+    phases: Sequence[Phase] = PHASES,
+) -> FleetState:
+    """Bring the fleet up and return its state.
+
+    Raises GateError (PD3003) if it is up already, whatever a phase raises, and Interrupted (PD3001) on Ctrl-C, SIGTERM
+    or SIGHUP. In the last two cases everything that was started is taken down first, unless `keep`.
+    """
+    folder, watch = FleetFolder(loaded.fleet.name), events or Silent()
+    launcher = LocalLauncher(folder.units)
+    with folder.lock("up"), _interruptible():
+        before = folder.read()
+        run = _prepare(loaded, launcher, before, watch)
+        state = FleetState(
+            fleet=loaded.fleet.name,
+            file=str(loaded.path.resolve()),
+            digest=loaded.digest,
+            pdctl=__version__,
+            phase=phases[0].name,
+            since=time.time(),
+            url=run.plan.url,
+            units=run.plan.entries(),
+        )
+        try:
+            for phase in phases:
+                state = _run_phase(phase, run, state, folder, phase.name in skip)
+            state = replace(state, phase=UP, since=time.time())
+            folder.write(state)
+        except BaseException as error:
+            with _undisturbed():
+                if not keep:
+                    watch.cleaning(f"taking {loaded.fleet.name} down again")
+                    take_down(folder, launcher)
+            raise _as_ours(error) from error
+    return state
+
+
+def _prepare(loaded: LoadedFleet, launcher: Launcher, before: FleetState | None, watch: Events) -> Bringup:
+    """The plan, with running units adopted where they are as planned; all others of an earlier run are ended."""
+    running = [name for name in launcher.known() if launcher.status(name).state == "running"]
+    entries = {entry.name: entry for entry in (before.units if before else ())}
+    if before is not None and before.phase == UP and entries and set(entries) <= set(running):
+        changed = "" if before.digest == loaded.digest else "; the fleet file has changed since"
+        message = f"{before.fleet} is already up at {before.url}{changed}"
+        raise GateError(message, code="PD3003", hint=f"`pdctl status {before.fleet}`, `pdctl down {before.fleet}`")
+    plan = make_plan(loaded, {name: entries[name].ports for name in running if name in entries})
+    planned = {unit.name: unit.digest for unit in plan.units}
+    adopted = frozenset(name for name in running if launcher.status(name).digest == planned.get(name))
+    leftover = [name for name in launcher.known() if name not in adopted]
+    if any(launcher.status(name).state not in ("absent", "stopped", "failed") for name in leftover):
+        watch.cleaning("ending what an earlier run left")
+    launcher.stop(leftover)
+    return Bringup(loaded, plan, launcher, watch, adopted)
+
+
+def _run_phase(phase: Phase, run: Bringup, state: FleetState, folder: FleetFolder, skipped: bool) -> FleetState:
+    """Run one phase and record how it went, whatever happens."""
+    state = replace(state, phase=phase.name, since=time.time())
+    if skipped or not phase.applies(run):
+        note = "as asked" if skipped else "nothing to do"
+        return _recorded(run, state, folder, PhaseEntry(phase.name, "skipped", 0.0, note))
+    folder.write(state)
+    run.events.phase_began(phase.name, phase.says)
+    began = time.monotonic()
+    try:
+        note = phase.run(run)
+    except BaseException:
+        _recorded(run, state, folder, PhaseEntry(phase.name, "failed", time.monotonic() - began))
+        raise
+    return _recorded(run, state, folder, PhaseEntry(phase.name, "done", time.monotonic() - began, note))
+
+
+def _recorded(run: Bringup, state: FleetState, folder: FleetFolder, entry: PhaseEntry) -> FleetState:
+    state = replace(state, phases=(*state.phases, entry))
+    folder.write(state)
+    run.events.phase_ended(entry)
+    return state
+
+
+def take_down(folder: FleetFolder, launcher: Launcher) -> None:
+    """End every unit, the router first so that no client meets half a fleet; keep the logs. The lock must be held."""
+    names = launcher.known()
+    launcher.stop([name for name in names if name == ROUTER])
+    launcher.stop([name for name in names if name != ROUTER])
+    state = folder.read()
+    if state is not None:
+        folder.write(replace(state, phase=DOWN, since=time.time()))
+
+
+def bring_down(name: str, root: Path | None = None) -> tuple[str, ...]:
+    """Take a fleet down; the units that were running. Also where its state is damaged, or it never was up."""
+    folder = FleetFolder(name, root)
+    if not folder.path.is_dir():
+        return ()
+    launcher = LocalLauncher(folder.units)
+    with folder.lock("down"):
+        running = tuple(unit for unit in launcher.known() if _may_run(launcher, unit))
+        _set_damaged_aside(folder)
+        with _undisturbed():
+            take_down(folder, launcher)
+    return running
+
+
+def _may_run(launcher: Launcher, name: str) -> bool:
+    from pdctl.launch.record import StateError
+
+    try:
+        return launcher.status(name).state not in ("absent", "stopped", "failed")
+    except StateError:
+        return True
+
+
+def _set_damaged_aside(folder: FleetFolder) -> None:
+    from pdctl.launch.record import StateError
+
+    try:
+        folder.read()
+    except StateError:
+        path = folder.path / "fleet.json"
+        path.replace(path.with_suffix(".damaged"))
+
+
+def _as_ours(error: BaseException) -> BaseException:
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted("interrupted; what had been started was taken down")
+    return error
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a bring-up as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with _handling(interrupt, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Nothing may cut a take-down short: half of it is worse than a moment's wait."""
+
+    def ignore(number: int, frame: object) -> None:
+        return None
+
+    with _handling(ignore, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def _handling(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

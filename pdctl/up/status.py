@@ -1,0 +1,104 @@
+"""What is true of a fleet now: the recorded state, the process table and the units' own answers, put together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pdctl.engines.http import answers
+from pdctl.launch.base import Launcher, UnitStatus
+from pdctl.launch.local import LocalLauncher
+from pdctl.launch.state import DOWN, UP, FleetFolder, UnitEntry
+from pdctl.up.parallel import each
+
+ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class UnitView:
+    """A unit as `pdctl status` shows it."""
+
+    name: str
+    role: str
+    pid: int | None
+    port: int
+    state: str
+    restarts: int
+    last_exit: str | None
+    since: float | None
+
+
+@dataclass(frozen=True)
+class FleetView:
+    """A fleet as `pdctl status` shows it."""
+
+    fleet: str
+    phase: str
+    busy: bool
+    """An `up` or `down` is at work on it."""
+    url: str | None
+    units: tuple[UnitView, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is up, with every unit ready."""
+        return self.phase == UP and all(unit.state == "ready" for unit in self.units)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know beside the table."""
+        if self.busy:
+            return ["an `up` or `down` is at work on it"]
+        return [] if self.phase in (UP, DOWN, ABSENT) else [f"`up` ended in {self.phase}; run it again, or `down`"]
+
+    def document(self) -> dict[str, Any]:
+        """The document of `status -o json`."""
+        units = [
+            {
+                "name": unit.name,
+                "role": unit.role,
+                "pid": unit.pid,
+                "port": unit.port,
+                "state": unit.state,
+                "restarts": unit.restarts,
+                "last_exit": unit.last_exit,
+            }
+            for unit in self.units
+        ]
+        return {
+            "fleet": self.fleet,
+            "phase": self.phase,
+            "units": units,
+            "ok": self.ok,
+            "busy": self.busy,
+            "url": self.url,
+        }
+
+
+def fleet_status(name: str) -> FleetView:
+    """Look at the fleet. Raises StateError (PD3005) for damaged records."""
+    folder = FleetFolder(name)
+    state = folder.read()
+    if state is None:
+        return FleetView(name, ABSENT, folder.is_locked(), None, ())
+    launcher = LocalLauncher(folder.units)
+    units = each(lambda entry: _view(launcher, entry), state.units)
+    return FleetView(name, state.phase, folder.is_locked(), state.url, tuple(units))
+
+
+def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
+    status = launcher.status(entry.name)
+    return UnitView(
+        entry.name,
+        entry.role,
+        status.pid,
+        entry.ports["http"],
+        _state(status, entry),
+        status.restarts,
+        status.last_exit,
+        status.since,
+    )
+
+
+def _state(status: UnitStatus, entry: UnitEntry) -> str:
+    if status.state != "running":
+        return status.state
+    return "ready" if answers(entry.url + entry.ready_path) else "starting"
