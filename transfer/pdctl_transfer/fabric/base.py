@@ -80,6 +80,11 @@ class Fabric(Protocol):
         """mooncake, nixl, memory: both sides of a pair must have the same."""
         ...
 
+    @property
+    def requested(self) -> Transport:
+        """What was asked for."""
+        ...
+
     def address(self) -> bytes:
         """What a peer needs to connect; sent to it during the handshake."""
         ...

@@ -18,6 +18,7 @@ class MemoryFabric:
     """One endpoint of the in-process fabric."""
 
     kind = "memory"
+    requested: Transport = "memory"
     name: str
     _ids: ClassVar = itertools.count(1)
     _all: ClassVar[dict[str, "MemoryFabric"]] = {}

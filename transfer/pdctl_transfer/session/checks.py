@@ -30,9 +30,10 @@ def default_check(prefill: Manifest, decode: Manifest) -> Iterable[Finding]:
 
 def fallback_fault(me: "Identity") -> Failure | None:
     """PD4013 where RDMA was asked for, TCP carries the bytes, and that is not allowed."""
-    if me.options.allow_fallback or me.fabric.observed_transport() != "tcp":
+    fabric = me.fabric
+    if me.options.allow_fallback or fabric.requested != "rdma" or fabric.observed_transport() != "tcp":
         return None
-    cause = f"{me.side} {me.rank}: {me.fabric.kind} moves bytes over TCP"
+    cause = f"{me.side} {me.rank}: {fabric.kind} was asked for RDMA and moves bytes over TCP"
     return Failure("PD4013", cause, me.side)
 
 

@@ -1,0 +1,208 @@
+"""NIXL (UCX) as a fabric.
+
+What shapes it, all observed (1.5.1): between two processes of one host UCX copies through the kernel and not over a
+network, unless `UCX_TLS` says otherwise. A transfer to a frozen peer stays in progress for ever, one to deregistered
+memory is reported done. Its RDMA plug-in crashes the interpreter's exit on hosts without RDMA. So: transports are
+chosen before the import, writes are polled against the deadline, and the receiver's word counts, not NIXL's.
+"""
+
+import importlib
+import os
+import threading
+import time
+import uuid
+from typing import Any, Final, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from pdctl_transfer.errors import FabricError
+from pdctl_transfer.fabric.base import Blocks, Deadline, Transport, WriteResult
+from pdctl_transfer.fabric.evidence import has_verbs, holds_verbs, tcp_bytes_acked
+
+BATCH: Final = 8192
+POLL_S: Final = (0.00005, 0.001)
+TELLING_BYTES: Final = 1 << 16
+"""A write of at least so much shows in the sockets which transport carried it."""
+MODULES: Final = ("nixl_cu12._api", "nixl._api")
+
+
+class NixlPeer(Struct):
+    """A remote agent, and transfers to it that did not end in time."""
+
+    name: str
+    pending: list[Any]
+
+
+class NixlFabric:
+    """One agent with the UCX backend. Raises FabricError PD4010 where NIXL is missing or does not start."""
+
+    kind = "nixl"
+
+    def __init__(self, protocol: Literal["tcp", "rdma", "any"] = "tcp") -> None:
+        if protocol == "tcp":
+            os.environ.setdefault("UCX_TLS", "tcp,self")
+        if not has_verbs():
+            os.environ.setdefault("UCX_MODULES", "^ib")
+        self.requested: Transport = "unknown" if protocol == "any" else protocol
+        self._lock = threading.Lock()
+        self._observed: Transport = "unknown"
+        self._registered: dict[int, Any] = {}
+        self._peers: dict[bytes, NixlPeer] = {}
+        api = _module()
+        self._failures = _failures(api)
+        try:
+            config = api.nixl_agent_config(backends=["UCX"])
+            self._agent: Any = api.nixl_agent(uuid.uuid4().hex, config)
+        except self._failures as error:
+            raise FabricError(f"NIXL did not start: {error}") from error
+
+    def address(self) -> bytes:
+        """The agent's metadata: names it, and holds the keys of all memory registered until now."""
+        with self._lock:
+            metadata: bytes = self._alive().get_agent_metadata()
+        return metadata
+
+    def register(self, base: int, nbytes: int) -> None:
+        """Register memory; before the first link, since peers learn of it in the handshake. FabricError PD4014."""
+        with self._lock:
+            try:
+                self._registered[base] = self._alive().register_memory([(base, nbytes, 0, "")], mem_type="DRAM")
+            except self._failures as error:
+                raise FabricError(f"NIXL does not register {nbytes} bytes: {error}", code="PD4014") from error
+
+    def deregister(self, base: int) -> None:
+        """Unregister memory."""
+        with self._lock:
+            described = self._registered.pop(base, None)
+            if described is not None and self._agent is not None:
+                self._agent.deregister_memory(described)
+
+    def connect(self, address: bytes) -> NixlPeer:
+        """Load the peer's metadata. FabricError PD4011 where it is not metadata, or its agent cannot be reached."""
+        with self._lock:
+            if address not in self._peers:
+                try:
+                    name = self._alive().add_remote_agent(address)
+                except self._failures as error:
+                    raise FabricError(f"NIXL cannot reach the peer: {error}", code="PD4011") from error
+                self._peers[address] = NixlPeer(name.decode() if isinstance(name, bytes) else name, [])
+            return self._peers[address]
+
+    def write(self, peer: NixlPeer, blocks: Blocks, deadline: Deadline) -> WriteResult:
+        """Post and poll, batch by batch. At the deadline the transfer in progress is left to `settle`."""
+        telling = self._observed == "unknown" and int(blocks.length.sum()) >= TELLING_BYTES
+        acked = tcp_bytes_acked() if telling else 0
+        calls = 0
+        for at in range(0, len(blocks.length), BATCH):
+            if deadline.passed:
+                return WriteResult(ok=False, settled=True, calls=calls, code="PD4031", cause="stopped at the deadline")
+            calls += 1
+            failed = self._batch(peer, Blocks(*(column[at : at + BATCH] for column in blocks)), deadline)
+            if failed is not None:
+                settled, code, cause = failed
+                return WriteResult(ok=False, settled=settled, calls=calls, code=code, cause=cause)
+        if telling:
+            self._tell(tcp_bytes_acked() - acked, int(blocks.length.sum()))
+        return WriteResult(ok=True, settled=True, calls=calls)
+
+    def settle(self, peer: NixlPeer) -> bool:
+        """Whether every transfer to this peer has ended."""
+        with self._lock:
+            left = []
+            for handle in peer.pending:
+                if self._agent is not None and self._state(handle) == "PROC":
+                    left.append(handle)
+                else:
+                    self._release(handle)
+            peer.pending = left
+            return not left
+
+    def observed_transport(self) -> Transport:
+        """Unknown before a first write large enough to tell, then what the kernel saw of it."""
+        return self._observed
+
+    def exposed_ports(self) -> tuple[int, ...]:
+        """None that listen before a peer connects."""
+        return ()
+
+    def close(self) -> None:
+        """Forget peers and memory, end the agent."""
+        with self._lock:
+            agent, self._agent = self._agent, None
+            if agent is None:
+                return
+            for described in self._registered.values():
+                agent.deregister_memory(described)
+            self._registered.clear()
+            self._peers.clear()
+
+    def _batch(self, peer: NixlPeer, blocks: Blocks, deadline: Deadline) -> tuple[bool, str, str] | None:
+        """None, or whether it is settled, code and cause."""
+        zero = np.zeros(len(blocks.length), dtype=np.int64)
+        local, remote = (
+            np.stack([at, blocks.length, zero], axis=1).astype(np.uint64) for at in (blocks.src, blocks.dst)
+        )
+        with self._lock:
+            agent = self._alive()
+            try:
+                here, there = (agent.get_xfer_descs(columns, mem_type="DRAM") for columns in both)
+                handle = agent.initialize_xfer("WRITE", here, there, peer.name)
+                state = agent.transfer(handle)
+            except self._failures as error:
+                refused = "NotFound" in type(error).__name__
+                return (
+                    True,
+                    "PD4012" if refused else "PD4011",
+                    f"NIXL refused the write: {type(error).__name__} {error}",
+                )
+        wait = POLL_S[0]
+        while state == "PROC":
+            if deadline.passed:
+                peer.pending.append(handle)
+                return False, "PD4031", "NIXL was still writing at the deadline"
+            time.sleep(wait)
+            wait = min(wait * 1.5, POLL_S[1])
+            with self._lock:
+                state = self._state(handle)
+        with self._lock:
+            self._release(handle)
+        return None if state == "DONE" else (True, "PD4011", f"NIXL lost {peer.name[:8]} during the write")
+
+    def _state(self, handle: Any) -> str:
+        try:
+            state: str = self._alive().check_xfer_state(handle)
+        except self._failures:
+            return "ERR"
+        return state
+
+    def _release(self, handle: Any) -> None:
+        try:
+            if self._agent is not None:
+                self._agent.release_xfer_handle(handle)
+        except self._failures:
+            pass  # cannot be cancelled; it is freed with the agent
+
+    def _tell(self, acked: int, moved: int) -> None:
+        self._observed = "tcp" if acked >= moved else "rdma" if holds_verbs() else "shm"
+
+    def _alive(self) -> Any:
+        if self._agent is None:
+            raise FabricError("this NIXL fabric is closed")
+        return self._agent
+
+
+def _module() -> Any:
+    causes = []
+    for name in MODULES:
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            causes.append(f"{name}: {error}")
+    raise FabricError("NIXL cannot be imported: " + "; ".join(causes))
+
+
+def _failures(api: Any) -> tuple[type[BaseException], ...]:
+    """NIXL's exceptions share no base of their own."""
+    found = [value for name, value in vars(api.nixlBind).items() if name.endswith("Error") and isinstance(value, type)]
+    return (*found, RuntimeError, ValueError)
