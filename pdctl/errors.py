@@ -6,6 +6,7 @@ PdctlError                     exit 1   the tool itself failed
 │   └── ConfigError                     a model config that is not understood: which key
 ├── GateError                  exit 3   a gate of `up` failed, a fleet is absent or degraded
 ├── FindingsError              exit 3   the report says which
+├── HostError                  exit 1   a host that cannot be reached, or a command that cannot run there: which
 └── Interrupted                exit 130
 """
 
@@ -61,6 +62,12 @@ class FindingsError(PdctlError):
     """At least one finding that fails the command; the report was printed."""
 
     exit_code = 3
+
+
+class HostError(PdctlError):
+    """A host that cannot be reached, or where a command cannot be run."""
+
+    code = "PD2201"
 
 
 class Interrupted(PdctlError):

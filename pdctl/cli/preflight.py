@@ -1,0 +1,117 @@
+"""`pdctl preflight`: are the hosts of a fleet, or this one, fit to run it?"""
+
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pdctl.cli.output import note
+from pdctl.errors import InputError
+
+if TYPE_CHECKING:
+    from pdctl.report import Report
+    from pdctl_transfer.rules.outcome import Outcome
+
+
+class Form(StrEnum):
+    """Forms of a report."""
+
+    table = "table"
+    short = "short"
+    json = "json"
+    junit = "junit"
+    sarif = "sarif"
+
+
+class FailOn(StrEnum):
+    """From which severity on the exit status tells."""
+
+    error = "error"
+    warning = "warning"
+
+
+class Protocol(StrEnum):
+    """How transfers go."""
+
+    rdma = "rdma"
+    tcp = "tcp"
+
+
+BETWEEN_TRIES = 5.0
+"""Seconds."""
+
+
+def command(
+    fleet: Annotated[Path | None, typer.Argument(help="Fleet file; none: judge this host.", metavar="[FLEET]")] = None,
+    probe: Annotated[bool, typer.Option("--probe", help="Move real blocks between the hosts of every pair.")] = False,
+    output: Annotated[Form, typer.Option("--output", "-o", help="Form of the report.")] = Form.table,
+    ignore: Annotated[str, typer.Option(metavar="CODES", help="Do not fail on these codes, separated by commas.")] = "",
+    fail_on: Annotated[FailOn, typer.Option(help="What makes the exit status not 0.")] = FailOn.error,
+    wait: Annotated[float, typer.Option(metavar="SECONDS", help="Try again until no error is left, this long.")] = 0.0,
+    protocol: Annotated[Protocol | None, typer.Option(help="Without FLEET: rdma where there is a device.")] = None,
+    device: Annotated[
+        list[str] | None, typer.Option(help="Without FLEET: RDMA device to use; may be repeated.")
+    ] = None,
+    backend: Annotated[str, typer.Option(help="Without FLEET: mooncake or nixl.")] = "mooncake",
+    environment: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Without FLEET: virtual environment of the engine, looked into.")
+    ] = None,
+) -> int:
+    """Judge the hosts that a fleet is to run on: devices, GIDs, limits, libraries, ports, addresses, clocks.
+
+    With --probe also move blocks of the fleet's real layout between the hosts of every prefill/decode pair, in both
+    directions, check every byte, and say what carried them and how fast.
+    """
+    from pdctl.report import emit, exit_status
+
+    if fleet is not None and (protocol or device or environment):
+        raise InputError("the fleet file says this", where="--protocol, --device, --environment", hint="edit the file")
+    if probe and fleet is None:
+        raise InputError("a probe needs a fleet file: it moves blocks of its layout", where="--probe")
+    if backend not in ("mooncake", "nixl"):
+        raise InputError(f'found "{backend}", expected mooncake or nixl', where="--backend")
+
+    def look() -> "tuple[Outcome, ...]":
+        if fleet is not None:
+            return _of_fleet(fleet, probe)
+        from pdctl.preflight.run import preflight_here
+
+        return preflight_here(backend, protocol, tuple(device or ()), str(environment) if environment else None)
+
+    report = _report_when_ready(look, wait, frozenset(filter(None, ignore.upper().replace(" ", "").split(","))))
+    emit(report, output.value)
+    return exit_status(report, fail_on.value)
+
+
+def _of_fleet(path: Path, probe: bool) -> "tuple[Outcome, ...]":
+    from pdctl.fleet.load import load_fleet
+    from pdctl.preflight.rules import judge
+    from pdctl.preflight.run import fleet_snapshot
+
+    loaded = load_fleet(path)
+    snapshot = fleet_snapshot(loaded)
+    outcomes = judge(snapshot)
+    if not probe:
+        return outcomes
+    from pdctl.preflight.probe import probe_fleet
+
+    return (*outcomes, *probe_fleet(loaded, snapshot, note))
+
+
+def _report_when_ready(look: "Callable[[], tuple[Outcome, ...]]", wait: float, ignore: frozenset[str]) -> "Report":
+    """The first report without errors, or the last one when the time is over."""
+    from pdctl.report import make_report
+
+    begun = time.monotonic()
+    while True:
+        start = time.monotonic()
+        outcomes = look()
+        report = make_report("preflight", outcomes, ignore=ignore, seconds=time.monotonic() - start)
+        left = begun + wait - time.monotonic()
+        if report.ok or left <= 0:
+            return report
+        note(f"{report.summary.error} errors, again in {min(BETWEEN_TRIES, left):.0f} s, for {left:.0f} s more")
+        time.sleep(min(BETWEEN_TRIES, left))

@@ -1,0 +1,61 @@
+"""The rules of `preflight`: pure functions of a snapshot, one file each, listed here in the order of the report."""
+
+from collections.abc import Callable, Iterator
+
+from pdctl.preflight.rules import (
+    addresses,
+    clock,
+    container,
+    device_fit,
+    device_named,
+    device_port,
+    devices,
+    gid_index,
+    libraries,
+    link_layer,
+    memlock,
+    mtu,
+    nearness,
+    packages,
+    peermem,
+    ports,
+    reach,
+    roles,
+    router_flags,
+    variables,
+    versions,
+)
+from pdctl.preflight.snapshot import Snapshot
+from pdctl_transfer.rules.outcome import Outcome
+
+Rule = Callable[[Snapshot], Iterator[Outcome]]
+
+RULES: tuple[Rule, ...] = (
+    reach.check,
+    devices.check,
+    device_named.check,
+    device_port.check,
+    device_fit.check,
+    gid_index.check,
+    link_layer.check,
+    nearness.check,
+    mtu.check,
+    memlock.check,
+    peermem.check,
+    packages.check,
+    libraries.check,
+    versions.check,
+    variables.check,
+    roles.check,
+    addresses.check,
+    ports.check,
+    router_flags.check,
+    container.check,
+    clock.check,
+)
+
+
+def judge(snapshot: Snapshot) -> tuple[Outcome, ...]:
+    """Every rule's outcomes, each once: several pools of one host often say the same."""
+    outcomes = (outcome for rule in RULES for outcome in rule(snapshot))
+    return tuple({repr(outcome): outcome for outcome in outcomes}.values())

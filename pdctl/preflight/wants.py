@@ -1,0 +1,169 @@
+"""What a fleet asks of its hosts: one want a host and pool, each value with where it was written."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pdctl_transfer.rules.outcome import Evidence
+
+if TYPE_CHECKING:
+    from pdctl.fleet.load import LoadedFleet
+    from pdctl.fleet.model import Pool
+
+DEVICE_FLAGS = ("--disaggregation-ib-device", "--mooncake-ib-device")
+READ_BY_TRANSFERS = re.compile(
+    r"^(MC_|UCX_|NIXL_|NCCL_IB_|MOONCAKE_|SGLANG_DISAGGREGATION_|SGLANG_HOST_IP|VLLM_HOST_IP)"
+)
+"""Variables that decide how bytes move."""
+
+
+class Want(Struct, frozen=True):
+    """What one pool asks of one host."""
+
+    host: str
+    pool: str
+    role: str
+    engine: str
+    backend: str
+    protocol: str
+    devices: tuple[str, ...]
+    devices_source: str
+    env: Mapping[str, str]
+    env_source: str
+    ports: tuple[tuple[str, int], ...]
+    ports_source: str
+    environment: str | None = None
+    """Virtual environment whose Python runs the engine."""
+    addresses: tuple[Evidence, ...] = ()
+    """Addresses that the pool will tell its peers, with who said so."""
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs the engine, as the host knows it."""
+        if self.environment:
+            return f"{self.environment.rstrip('/')}/bin/python"
+        return "python3" if self.host else sys.executable
+
+    def evidence(self, name: str) -> Evidence:
+        """A variable as evidence."""
+        return Evidence(self.env_source, f"{name}={self.env.get(name, '')}")
+
+
+class RouterWant(Struct, frozen=True):
+    """The router's command line, as far as the file writes it."""
+
+    kind: str
+    args: tuple[str, ...]
+    source: str
+    port: int | None
+
+
+def wants_of(loaded: "LoadedFleet") -> tuple[Want, ...]:
+    """One want for each pool and each host that it runs on."""
+    return tuple(_want(loaded, pool, host) for pool in loaded.pools() for host in dict.fromkeys(pool.hosts or [""]))
+
+
+def _want(loaded: "LoadedFleet", pool: "Pool", host: str) -> Want:
+    fleet = loaded.fleet
+    devices, source = _devices(pool.args)
+    if devices:
+        source = loaded.where(f"{pool.key}.args")
+    elif fleet.transfer.devices:
+        devices, source = tuple(fleet.transfer.devices), loaded.where("transfer.devices")
+    inherited = _environment() if host == "" and fleet.launcher.kind == "local" else {}
+    return Want(
+        host=host,
+        pool=pool.name,
+        role=pool.role,
+        engine=pool.engine or fleet.engine,
+        backend=fleet.transfer.backend,
+        protocol=fleet.transfer.protocol,
+        devices=devices,
+        devices_source=source,
+        env={**inherited, **{name: str(value) for name, value in pool.env.items()}},
+        env_source=loaded.where(f"{pool.key}.env") if pool.env else "environment",
+        ports=_ports(pool, host),
+        ports_source=loaded.where(f"{pool.key}.ports"),
+        environment=pool.environment,
+        addresses=_addresses(pool, loaded),
+    )
+
+
+def _ports(pool: "Pool", host: str) -> tuple[tuple[str, int], ...]:
+    """The ports of the replicas on this host: they count up from the one that is written."""
+    from pdctl.fleet.rules import host_of
+
+    places = [host_of(pool.hosts, index) for index in range(pool.replicas)]
+    steps = [step for where, step in places if where == (host or "localhost")]
+    return tuple((purpose, port + step) for purpose, port in pool.ports.items() for step in steps)
+
+
+def this_host(backend: str, protocol: str, devices: Iterable[str], environment: str | None) -> Want:
+    """What is asked of this machine where there is no fleet file."""
+    return Want(
+        host="",
+        pool="this host",
+        role="",
+        engine="",
+        backend=backend,
+        protocol=protocol,
+        devices=tuple(devices),
+        devices_source="--device",
+        env=_environment(),
+        env_source="environment",
+        ports=(),
+        ports_source="",
+        environment=environment,
+    )
+
+
+def router_of(loaded: "LoadedFleet") -> RouterWant:
+    """What the fleet file says of its router."""
+    router = loaded.fleet.router
+    return RouterWant(router.kind, tuple(router.args), loaded.where("router.args"), router.port)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if READ_BY_TRANSFERS.match(name)}
+
+
+def _devices(args: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Devices named by an engine flag: a list with commas, or a JSON map from GPU to such a list."""
+    value = _flag(list(args), DEVICE_FLAGS)
+    if value is None:
+        return (), ""
+    if value.startswith("{"):
+        try:
+            parts = [str(item) for item in json.loads(value).values()]
+        except ValueError:
+            parts = [value]
+        return tuple(dict.fromkeys(name.strip() for part in parts for name in part.split(","))), ""
+    return tuple(name.strip() for name in value.split(",") if name.strip()), ""
+
+
+def _flag(args: list[str], names: Iterable[str]) -> str | None:
+    for at, word in enumerate(args):
+        for name in names:
+            if word.startswith(name + "="):
+                return word.split("=", 1)[1]
+            if word == name and at + 1 < len(args):
+                return args[at + 1]
+    return None
+
+
+ADDRESS_VARIABLES = ("SGLANG_HOST_IP", "VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST")
+
+
+def _addresses(pool: "Pool", loaded: "LoadedFleet") -> tuple[Evidence, ...]:
+    named = [
+        Evidence(loaded.where(f"{pool.key}.env"), pool.env[name]) for name in ADDRESS_VARIABLES if name in pool.env
+    ]
+    host = _flag([str(word) for word in pool.args], ("--host",))
+    if host is not None and host not in ("0.0.0.0", "::"):
+        named.append(Evidence(loaded.where(f"{pool.key}.args"), host))
+    return tuple(named)
