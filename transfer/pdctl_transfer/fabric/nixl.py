@@ -140,9 +140,7 @@ class NixlFabric:
     def _batch(self, peer: NixlPeer, blocks: Blocks, deadline: Deadline) -> tuple[bool, str, str] | None:
         """None, or whether it is settled, code and cause."""
         zero = np.zeros(len(blocks.length), dtype=np.int64)
-        local, remote = (
-            np.stack([at, blocks.length, zero], axis=1).astype(np.uint64) for at in (blocks.src, blocks.dst)
-        )
+        both = (np.stack([at, blocks.length, zero], axis=1).astype(np.uint64) for at in (blocks.src, blocks.dst))
         with self._lock:
             agent = self._alive()
             try:
