@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pdctl.derive import reference, sglang
+from pdctl.derive import reference, sglang, vllm
 from pdctl.derive.request import Derived, Request
 from pdctl.errors import InputError
 
@@ -11,6 +11,7 @@ from pdctl.errors import InputError
 ENGINES: Final[Mapping[str, Callable[[Request], Derived]]] = {
     "reference": reference.build,
     "sglang": sglang.build,
+    "vllm": vllm.build,
 }
 PLATFORMS: Final = ("hopper", "sm100", "npu")
 MAX_RANKS: Final = 65_536

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from pdctl.derive.config import Config
+from pdctl.derive.request import Request
+
 ITEMSIZE: Final[Mapping[str, int]] = {
     "float64": 8,
     "float32": 4,
@@ -21,3 +24,26 @@ ITEMSIZE: Final[Mapping[str, int]] = {
 def itemsize(name: str) -> int | None:
     """Bytes of one element of the named type, with or without a `torch.` prefix; None where it is not known."""
     return ITEMSIZE.get(name.removeprefix("torch."))
+
+
+def model_dtype(request: Request, config: Config) -> tuple[str, str]:
+    """The element type that the model runs in, and the flag or key that says so."""
+    if (flag := request.flags.get("dtype", "auto")) != "auto":
+        return flag, "--dtype"
+    for part in (config.text(), config):
+        for key in ("dtype", "torch_dtype"):
+            if (word := part.word(key)) is not None:
+                if itemsize(word) is None:
+                    part.fail(key, f"found {word!r}, whose size is not known")
+                return word, f"{part.path}{key}"
+    return "16 bits", "the engine's default"
+
+
+def quantised_kv(config: Config) -> str | None:
+    """The key by which a checkpoint says that its KV cache is FP8."""
+    for part in (config, config.text()):
+        if part.has("quantization_config"):
+            inner = part.child("quantization_config")
+            if str(inner.get("kv_cache_quant_algo")).upper() == "FP8":
+                return f"{inner.path}kv_cache_quant_algo"
+    return None

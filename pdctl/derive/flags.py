@@ -19,7 +19,11 @@ NUMBERS: Final = frozenset({"tp", "pp", "dp", "cp", "replicas", "page_size"})
 #: Environment variables that shape buffers, by engine, and the flag whose place they take.
 VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "sglang": {"SGLANG_PP_LAYER_PARTITION": "pp-layer-partition", "SGLANG_MAMBA_SSM_DTYPE": "mamba-ssm-dtype"},
-    "vllm": {"VLLM_KV_CACHE_LAYOUT": "kv-cache-layout", "VLLM_PP_LAYER_PARTITION": "pp-layer-partition"},
+    "vllm": {
+        "VLLM_KV_CACHE_LAYOUT": "kv-cache-layout",
+        "VLLM_SSM_CONV_STATE_LAYOUT": "ssm-conv-state-layout",
+        "VLLM_PP_LAYER_PARTITION": "pp-layer-partition",
+    },
 }
 
 

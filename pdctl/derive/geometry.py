@@ -36,6 +36,8 @@ class Sliding(Struct, frozen=True):
 
     layers: tuple[int, ...]
     attention: Gqa
+    key: str
+    """The key that tells the layers apart."""
 
 
 class Recurrent(Struct, frozen=True):

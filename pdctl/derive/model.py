@@ -125,7 +125,7 @@ def read_geometry(config: Config) -> Geometry:
         num_layers=count,
         full=full,
         attention=kept,
-        sliding=attention.read_sliding(text, kinds.of("sliding")),
+        sliding=attention.read_sliding(text, kinds.of("sliding"), kinds.key),
         index=attention.read_index(text, kept, count),
         recurrent=state,
         ple=sparse.read_ple(text, count),

@@ -12,8 +12,9 @@ def refuse_undivided(pools: Iterable[Pool], attn_tp: int, source: str) -> None:
     for pool in pools:
         for buffer in pool.buffers:
             if (group := undivided(buffer, attn_tp)) is not None:
+                what = f"{pool.kind} {buffer.tensor}: {group.heads} heads"
                 raise ConfigError(
-                    f"{pool.kind} {buffer.tensor}: neither of {group.heads} heads and attention TP {attn_tp} divides the other",
+                    f"{what} and attention TP {attn_tp}: neither divides the other",
                     where=source,
                     code="PD1004",
                     hint="choose a TP that divides the heads, or is a multiple of them",

@@ -31,7 +31,7 @@ def read_mla(config: Config) -> Mla:
     return Mla(rank, config.size("qk_rope_head_dim"))
 
 
-def read_sliding(config: Config, layers: tuple[int, ...]) -> Sliding | None:
+def read_sliding(config: Config, layers: tuple[int, ...], key: str | None) -> Sliding | None:
     """Sliding layers may have sizes of their own: in `swa_*` keys, or in the base keys beside `global_*` ones."""
     if not layers:
         return None
@@ -45,7 +45,7 @@ def read_sliding(config: Config, layers: tuple[int, ...]) -> Sliding | None:
     fallback = head_dim
     if not config.has("swa_head_dim") and not config.has("global_head_dim"):
         fallback = _v_head_dim(config, "v_head_dim", head_dim)
-    return Sliding(layers, Gqa(heads, head_dim, _v_head_dim(config, "swa_v_head_dim", fallback)))
+    return Sliding(layers, Gqa(heads, head_dim, _v_head_dim(config, "swa_v_head_dim", fallback)), key or "")
 
 
 def read_index(config: Config, attention: Gqa | Mla, num_layers: int) -> SparseIndex | None:

@@ -67,6 +67,9 @@ def read(config: Config) -> LayerKinds:
         return kinds
     if config.has("full_attention_interval"):
         return _interval(config, count)
+    if config.has("sliding_window_pattern") and config.has("sliding_window"):
+        every = config.size("sliding_window_pattern", most=MAX_LAYERS)
+        return LayerKinds(_every(every, count), "sliding_window_pattern")
     plain: tuple[Kind, ...] = ("full",)
     return LayerKinds(plain * count, None)
 
@@ -89,12 +92,15 @@ def _words(config: Config, key: str, count: int) -> LayerKinds:
 
 def _last_is_full(config: Config, count: int) -> LayerKinds:
     """With a global head size the last layer is full attention whatever is said, and by default every 6th is."""
-    kinds: list[Kind] = ["sliding" if (layer + 1) % 6 else "full" for layer in range(count)]
-    if config.has("layer_types"):
-        kinds = list(_words(config, "layer_types", count).kinds)
+    kinds = _words(config, "layer_types", count).kinds if config.has("layer_types") else _every(6, count)
     if kinds[-1] == "sliding":
-        kinds[-1] = "full"
-    return LayerKinds(tuple(kinds), "layer_types")
+        kinds = (*kinds[:-1], "full")
+    return LayerKinds(kinds, "layer_types")
+
+
+def _every(period: int, count: int) -> tuple[Kind, ...]:
+    """Full attention every `period` layers, sliding windows between."""
+    return tuple("sliding" if (layer + 1) % period else "full" for layer in range(count))
 
 
 def _interval(config: Config, count: int) -> LayerKinds:

@@ -106,7 +106,7 @@ def _splits_sliding(request: Request, geometry: Geometry, architecture: str, not
         return False
     if geometry.sliding.attention != geometry.attention or architecture in facts.SPLITS_SLIDING:
         return True
-    if architecture in facts.KEEPS_SLIDING:
+    if architecture in facts.KEEPS_SLIDING or geometry.sliding.key == "sliding_window_pattern":
         return False
     notes.append(
         f"architecture {architecture or '(none)'} is not known to SGLang {facts.VERSION}: "

@@ -3,7 +3,8 @@
 from msgspec import Struct
 
 from pdctl.derive.config import Config
-from pdctl.derive.dtypes import itemsize
+from pdctl.derive.drafts import drafted_tokens
+from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
 from pdctl.derive.geometry import Geometry, Gqa, Mla
 from pdctl.derive.request import Request
 from pdctl.derive.sglang import facts
@@ -59,7 +60,7 @@ def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
         and kv_itemsize == 1
         and platform != "npu"
         and not _raw_fp8_rows(request, platform, sources),
-        extra_taps=_drafted_tokens(request) - 1 if platform == "npu" and request.speculative else 0,
+        extra_taps=max(0, drafted_tokens(request.speculative) - 1) if platform == "npu" else 0,
         sources=sources,
         notes=tuple(notes),
     )
@@ -73,11 +74,11 @@ def _dtypes(
     request: Request, config: Config, geometry: Geometry, platform: str, sources: dict[str, Evidence], notes: list[str]
 ) -> tuple[str, int]:
     """The string that the engine compares, and the bytes of the model's own elements."""
-    model, key = _model_dtype(request, config)
+    model, key = model_dtype(request, config)
     model_itemsize = min(itemsize(model) or 2, 2)
     asked = request.kv_cache_dtype
     sources["kv_cache_dtype"] = Evidence(_origin(request, "kv_cache_dtype", "--kv-cache-dtype"), asked)
-    if asked == "auto" and (quantised := _quantised_kv(config)):
+    if asked == "auto" and (quantised := quantised_kv(config)):
         sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "FP8")
         return "fp8_e4m3", model_itemsize
     if geometry.index is not None and platform != "npu":
@@ -105,28 +106,6 @@ def _dtypes(
     return asked, model_itemsize
 
 
-def _model_dtype(request: Request, config: Config) -> tuple[str, str]:
-    if (flag := request.flags.get("dtype", "auto")) != "auto":
-        return flag, "--dtype"
-    for part in (config.text(), config):
-        for key in ("dtype", "torch_dtype"):
-            if (word := part.word(key)) is not None:
-                if itemsize(word) is None:
-                    part.fail(key, f"found {word!r}, whose size is not known")
-                return word, f"{part.path}{key}"
-    return "16 bits", "the engine's default"
-
-
-def _quantised_kv(config: Config) -> str | None:
-    """The key by which a checkpoint says that its KV cache is FP8."""
-    for part in (config, config.text()):
-        if part.has("quantization_config"):
-            inner = part.child("quantization_config")
-            if str(inner.get("kv_cache_quant_algo")).upper() == "FP8":
-                return f"{inner.path}kv_cache_quant_algo"
-    return None
-
-
 def _state_itemsize(request: Request, config: Config, geometry: Geometry, sources: dict[str, Evidence]) -> int:
     """Bytes of a temporal state's element: the flag, else the config's `mamba_ssm_dtype`, else float32."""
     state = geometry.recurrent
@@ -142,14 +121,6 @@ def _state_itemsize(request: Request, config: Config, geometry: Geometry, source
         raise InputError(f"found {word}, expected float32, bfloat16 or float16", where=source)
     sources["mamba_ssm_dtype"] = Evidence(source, word)
     return size
-
-
-def _drafted_tokens(request: Request) -> int:
-    """Tokens that a draft proposes a step; 1 where it is not said, which widens nothing."""
-    for key in ("num_draft_tokens", "speculative_num_draft_tokens", "num_speculative_tokens"):
-        if isinstance(count := (request.speculative or {}).get(key), int) and 1 <= count <= 1024:
-            return count
-    return 1
 
 
 def _page_size(
@@ -220,10 +191,10 @@ def _raw_fp8_rows(request: Request, platform: str, sources: dict[str, Evidence])
     if all(request.flags.get(f"dsa-{role}-backend") == "tilelang" for role in ("prefill", "decode")):
         sources["dsa_backend"] = Evidence(_origin(request, "dsa-prefill-backend", "--dsa-prefill-backend"), "tilelang")
         return True
-    for name in (f"dsa-{request.role}-backend", f"nsa-{request.role}-backend"):
-        if name in request.flags:
-            sources["dsa_backend"] = Evidence(_origin(request, name, f"--{name}"), request.flags[name])
-            return request.flags[name] == "trtllm"
+    name = f"dsa-{request.role}-backend"
+    if name in request.flags:
+        sources["dsa_backend"] = Evidence(_origin(request, name, f"--{name}"), request.flags[name])
+        return request.flags[name] == "trtllm"
     default = "trtllm" if platform == "sm100" else "flashmla_kv"
     sources["dsa_backend"] = Evidence(f"SGLang's default for fp8 on {platform}", default)
     return platform == "sm100"
