@@ -1,0 +1,63 @@
+"""An engine in its process: bind first, then build, serve, and leave in order on a signal."""
+
+import logging
+import signal
+import socket
+from types import FrameType
+
+import uvicorn
+
+from pdctl.engines.reference.engine import Engine
+from pdctl.engines.reference.options import EngineOptions
+from pdctl.engines.reference.scheduler import Scheduler
+from pdctl.engines.reference.server.app import make_app
+from pdctl.errors import PdctlError
+
+log = logging.getLogger("pdctl.engines.reference")
+
+
+class PortError(PdctlError):
+    """A port that cannot be had."""
+
+    code = "PD3040"
+
+
+def serve(options: EngineOptions) -> None:
+    """Serve until SIGTERM or SIGINT. Raises PortError, InputError and ConfigError before anything is announced."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s  %(message)s")
+    listener = bind(options.host, options.port)
+    scheduler = Scheduler(Engine(options))
+    scheduler.start()
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(scheduler), log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False
+        )
+    )
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    log.info("%s serves %s on %s:%d", options.role, scheduler.engine.name, *listener.getsockname()[:2])
+    with listener:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        server.run(sockets=[listener])
+    scheduler.close()
+    log.info("stopped")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; PD3040 if the port is taken or the address is not this machine's."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortError(
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            hint="stop what listens there, or give another --port (0 takes a free one)",
+        ) from None
+    listener.listen(128)
+    return listener

@@ -1,0 +1,1 @@
+"""The engine's HTTP face: SGLang's API, as far as routers and clients of a PD pair use it."""
