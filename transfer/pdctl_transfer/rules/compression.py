@@ -18,7 +18,7 @@ def check_compression(pair: Pair) -> Iterator[Outcome]:
         for ratio in sorted(_ratios(side.manifest)):
             if page % ratio:
                 evidence = (side.evidence("page_size"), side.said(f"qsa_pending: {ratio} rows a request"))
-                params = {"side": role, "page_size": page, "ratio": ratio}
+                params = {"what": f"{role}: page size {page} is not a multiple of the compression ratio {ratio}"}
                 yield Finding("PD1019", side.name, evidence, params)
             else:
                 yield Held("compression", side.name, f"page size {page} is {page // ratio} × ratio {ratio}")

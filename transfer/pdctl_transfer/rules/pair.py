@@ -31,6 +31,12 @@ _FIELDS: Final[Mapping[str, Callable[[Manifest], object]]] = {
 }
 
 
+FIELDS: Final = tuple(_FIELDS)
+
+#: Fields that follow from another argument, whose origin is then theirs.
+_ORIGINS: Final[Mapping[str, str]] = {"attn_tp": "tp", "attn_cp": "cp"}
+
+
 class Side(Struct, frozen=True):
     """One layout, its name in reports, and the origin of its values by field name where it is known."""
 
@@ -40,8 +46,15 @@ class Side(Struct, frozen=True):
 
     def evidence(self, name: str) -> Evidence:
         """The value of a field and its origin: `fleet.yaml:12`, a flag, a file; the side's name at worst."""
-        known = self.sources.get(name)
-        return known or Evidence(self.name, f"{name}: {shown(_FIELDS[name](self.manifest))}")
+        return self.known(name) or Evidence(self.name, f"{name}: {shown(_FIELDS[name](self.manifest))}")
+
+    def known(self, name: str) -> Evidence | None:
+        """The value of a field where its origin is known, with what the derivation says about it."""
+        source = self.sources.get(name) or self.sources.get(_ORIGINS.get(name, ""))
+        if source is None or name not in _FIELDS:
+            return None
+        value = shown(_FIELDS[name](self.manifest))
+        return Evidence(source.source, f"{name}: {source.text if source.text.startswith(value) else value}")
 
     def said(self, text: str) -> Evidence:
         """Something about the entries, for which no single value stands."""
@@ -121,8 +134,13 @@ class Pair(Struct, frozen=True, dict=True):
     def finding(
         self, code: str, evidence: Iterable[Evidence] = (), severity: Severity | None = None, **params: Any
     ) -> Finding:
-        """The rule does not hold for the pair."""
+        """The rule does not hold for the pair: an error unless `severity` says less."""
         return Finding(code, self.subject, tuple(evidence), params, severity)
+
+
+def field_value(manifest: Manifest, name: str) -> object:
+    """One of `FIELDS` of a manifest."""
+    return _FIELDS[name](manifest)
 
 
 def components(*manifests: Manifest) -> Iterator[Component]:

@@ -14,7 +14,7 @@ from pdctl_transfer.rules.pair import Pair, components, listed
 
 
 def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
-    """One finding for what is refused, one for what is not established, one for what needs published dimensions."""
+    """One finding for what is refused, one for what is not established; a note where nothing worse is to be said."""
     if not pair.unequal_tp:
         yield pair.held("unequal_tp", f"attention TP {pair.tp[0]} on both sides")
         return
@@ -22,13 +22,13 @@ def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
     verdicts: dict[str, list[str]] = {}
     for (kind, sharding), nhd in states.items():
         verdicts.setdefault(_judge(pair, kind, sharding, nhd), []).append(_name(kind, sharding, states))
-    levels: tuple[tuple[str, str, Severity | None], ...] = (
+    levels: tuple[tuple[str, str, Severity], ...] = (
         ("refused", "PD1005", "error"),
         ("not established", "PD1005", "warning"),
-        ("dims", "PD1023", None),
+        ("dims", "PD1023", "info"),
     )
     for verdict, code, severity in levels:
-        if verdict in verdicts:
+        if verdict in verdicts and not (verdict == "dims" and "refused" in verdicts):
             yield _finding(pair, code, severity, verdict, sorted(verdicts[verdict]))
     if not verdicts.keys() - {"yes", "dims"}:
         kinds = listed(sorted({kind for kind, _ in states}))
@@ -72,7 +72,7 @@ def _name(kind: str, sharding: Sharding, states: dict[tuple[str, Sharding], bool
     return f"{kind} ({sharding})" if both else kind
 
 
-def _finding(pair: Pair, code: str, severity: Severity | None, verdict: str, states: list[str]) -> Outcome:
+def _finding(pair: Pair, code: str, severity: Severity, verdict: str, states: list[str]) -> Outcome:
     engine = " and ".join(sorted(pair.engines))
     words = f"{listed(states)} {'is' if len(states) == 1 else 'are'} {verdict}"
     return pair.finding(

@@ -21,15 +21,17 @@ def check_versions(pair: Pair) -> Iterator[Outcome]:
         yield pair.finding("PD1014", pair.evidence("engine"), "error", what=what)
         return
     name = prefill.engine.name
-    severity: Severity | None = "error" if name in STRICT else None
+    severity: Severity = "error" if name in STRICT else "warning"
     yield from _compare(pair, "engine_version", name, prefill.engine.version, decode.engine.version, severity)
     if prefill.transfer.backend == decode.transfer.backend:
         name = prefill.transfer.backend
-        yield from _compare(pair, "transfer_version", name, prefill.transfer.version, decode.transfer.version, None)
+        yield from _compare(
+            pair, "transfer_version", name, prefill.transfer.version, decode.transfer.version, "warning"
+        )
 
 
 def _compare(
-    pair: Pair, rule: str, name: str, prefill: str | None, decode: str | None, severity: Severity | None
+    pair: Pair, rule: str, name: str, prefill: str | None, decode: str | None, severity: Severity
 ) -> Iterator[Outcome]:
     if prefill is None or decode is None:
         side = (
@@ -41,6 +43,6 @@ def _compare(
     elif prefill == decode:
         yield pair.held(rule, f"{name} {prefill} on both sides")
     else:
-        refuses = "; its handshake refuses another version" if severity else ""
+        refuses = "; its handshake refuses another version" if severity == "error" else ""
         what = f"{name} {prefill} on prefill, {decode} on decode{refuses}"
         yield pair.finding("PD1014", pair.evidence(rule), severity, what=what)

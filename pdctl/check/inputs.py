@@ -1,0 +1,51 @@
+"""Arguments of `pdctl check` into groups: a manifest is a group of one, a fleet file one group a pool."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pdctl.check.groups import Group
+from pdctl.check.lines import sources
+from pdctl.errors import InputError
+from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
+from pdctl_transfer.rules import Evidence, Side
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file, up to one byte more than a manifest may have. InputError (PD0002) where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"cannot be read: {reason}", where=str(path), code="PD0002") from error
+    except ValueError as error:  # a NUL byte in the name
+        raise InputError(f"cannot be read: {error}", where=repr(str(path)), code="PD0002") from error
+
+
+def is_manifest(data: bytes) -> bool:
+    """Whether the bytes are meant as a manifest: a JSON object that does not call itself a fleet."""
+    return data.lstrip().startswith(b"{") and b"pdctl.fleet/" not in data[:4096]
+
+
+def manifest_group(data: bytes, path: Path) -> Group:
+    """A manifest as a group, named after its file. Raises ManifestError."""
+    manifest = decode_manifest(data, str(path))
+    origins: dict[str, Evidence] = sources(data, str(path))
+    origins["manifest"] = Evidence(str(path), "")
+    return Group(manifest.role, path.stem, (path.stem,), (Side(manifest, path.stem, origins),))
+
+
+def require_both_roles(groups: Sequence[Group], where: str) -> None:
+    """InputError (exit 2) unless there is a prefill and a decode side."""
+    roles = {group.role for group in groups}
+    if not roles:
+        raise InputError("no prefill and no decode engine in it", where=where)
+    if len(roles) == 1:
+        (role,) = roles
+        other = "decode" if role == "prefill" else "prefill"
+        what = "two manifests of one role" if len(groups) > 1 else "one manifest"
+        raise InputError(
+            f"{what}: all are {role}, a check needs a {other} side too",
+            where=where,
+            hint=f"give the {other} side as well",
+        )

@@ -1,0 +1,55 @@
+"""Every prefill group against every decode group: judged once, said for every pair of members."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import structs
+
+from pdctl.check.groups import Group
+from pdctl.report import Judgement
+from pdctl_transfer.rules import Evidence, Finding, Outcome, Pair, judge
+from pdctl_transfer.rules.pair import components
+
+
+def judgements(groups: Sequence[Group], backend: str | None, prove: bool) -> Iterator[Judgement]:
+    """In the order of the groups."""
+    for prefill in (group for group in groups if group.role == "prefill"):
+        for decode in (group for group in groups if group.role == "decode"):
+            yield _judgement(prefill, decode, backend, prove)
+
+
+def _judgement(prefill: Group, decode: Group, backend: str | None, prove: bool) -> Judgement:
+    members = (prefill.members, decode.members)
+    if prefill.blocked or decode.blocked:
+        return Judgement(prefill.name, decode.name, *members, (*prefill.blocked, *decode.blocked))
+    pair = Pair(prefill.side, decode.side, backend)
+    outcomes: tuple[Outcome, ...] = tuple(judge(pair))
+    if prove:
+        from pdctl.check.proofs import proved
+
+        outcomes = tuple(proved(pair, outcomes))
+    outcomes = tuple(_everywhere(outcome, prefill, decode) for outcome in outcomes)
+    return Judgement(prefill.name, decode.name, *members, outcomes, saw(pair))
+
+
+def _everywhere(outcome: Outcome, *groups: Group) -> Outcome:
+    """A finding with the origins of its values in all pools that have them, not in the first one only."""
+    if not isinstance(outcome, Finding) or all(len(group.sides) == 1 for group in groups):
+        return outcome
+    evidence: list[Evidence] = []
+    for one in outcome.evidence:
+        evidence += [one, *(other for group in groups for other in group.same_elsewhere(one))]
+    return structs.replace(outcome, evidence=tuple(dict.fromkeys(evidence)))
+
+
+def saw(pair: Pair) -> str:
+    """What a pair that fits moves, in a line: `kv, mamba: TP 4 → 1 on mooncake, 1 writer in 4 elected per entry`."""
+    kinds = dict.fromkeys(part.kind for part in components(pair.prefill, pair.decode) if part.entries)
+    (src, dst), stages = pair.tp, (len(pair.prefill.stages), len(pair.decode.stages))
+    parts = [f"TP {src} → {dst}" if src != dst else f"TP {src}"]
+    if stages != (1, 1):
+        parts.append(f"PP {stages[0]} → {stages[1]}")
+    text = f"{', '.join(kinds) or 'nothing'}: {', '.join(parts)} on {pair.backend}"
+    copied = any(entry.sharding == "replicated" for part in components(pair.prefill) for entry in part.entries)
+    if copied and src > dst and dst and src % dst == 0:
+        text += f", 1 writer in {src // dst} elected per replicated entry"
+    return text

@@ -1,0 +1,138 @@
+"""`--live`: layouts as the fleet's running engines report them, and where they are not what the fleet file derives.
+
+Addresses come from the state that `pdctl up` left, or from ports that the fleet file fixes. How an engine is asked is a
+collector of its own; one that cannot be read is never a pass.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Final
+
+from msgspec import Struct, structs
+
+from pdctl.check.compare import differences
+from pdctl.check.groups import Group
+from pdctl.fleet import LoadedFleet, Pool
+from pdctl_transfer.errors import ManifestError
+from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
+from pdctl_transfer.rules import Evidence, Finding, Side, Skipped
+from pdctl_transfer.rules.pair import FIELDS
+
+TIMEOUT_S: Final = 5.0
+
+
+class Running(Struct, frozen=True):
+    """One engine that should be running: where its ports are, by purpose."""
+
+    name: str
+    role: str
+    engine: str
+    host: str
+    ports: Mapping[str, int]
+
+    @property
+    def url(self) -> str:
+        """The root of its HTTP endpoints."""
+        return f"http://{self.host}:{self.ports['http']}"
+
+
+class CollectError(Exception):
+    """A running engine's layout could not be read, and why."""
+
+
+#: Asks one engine for its layout. Raises CollectError or ManifestError.
+Collector = Callable[[Running, float], Manifest]
+
+#: Where each engine's collector is: module and function.
+COLLECTORS: Final[Mapping[str, tuple[str, str]]] = {
+    "reference": ("pdctl.check.live", "over_http"),
+    "sglang": ("pdctl.engines.sglang.live", "collect"),
+    "vllm": ("pdctl.engines.vllm.live", "collect"),
+}
+
+
+def over_http(running: Running, timeout_s: float) -> Manifest:
+    """`GET /pdctl/layout`, which the reference engine serves."""
+    from pdctl.engines.http import Unreachable, request
+
+    url = f"{running.url}/pdctl/layout"
+    try:
+        status, body = request(url, timeout_s=timeout_s)
+    except Unreachable as error:
+        raise CollectError(str(error)) from error
+    if status != 200:
+        raise CollectError(f"{url}: HTTP {status}")
+    return decode_manifest(body[: MAX_BYTES + 1], url)
+
+
+def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group]:
+    """The derived groups with the layouts that run: a group for each layout that a pool's engines report."""
+    pools = {pool.name: pool for pool in loaded.pools()}
+    wanted = [(group, running) for group in derived for running in _running(loaded, pools[group.name])]
+    with ThreadPoolExecutor(max_workers=32) as workers:
+        answers = list(workers.map(lambda pair: _ask(pair[1]), wanted))
+    for (group, running), answer in zip(wanted, answers, strict=True):
+        name = running.name
+        if isinstance(answer, str):
+            asked = Evidence(_place(running), f"{running.engine} {running.role} engine")
+            unread = Finding("PD1025", name, (asked,), {"name": name, "reason": answer})
+            blocked = (Skipped("live", name, "could not be read (PD1025)", needed=True),)
+            yield Group(group.role, name, (name,), blocked=blocked, outcomes=(unread,))
+            continue
+        place = _place(running)
+        side = Side(answer, name, {field: Evidence(place, "") for field in (*FIELDS, "manifest")})
+        yield structs.replace(
+            group, name=name, members=(name,), sides=(side,), blocked=(), outcomes=_drifted(group, side, place)
+        )
+
+
+def _ask(running: Running) -> Manifest | str:
+    """The layout, or why there is none."""
+    module, function = COLLECTORS.get(running.engine, ("", ""))
+    if "http" not in running.ports:
+        return "its port is not known: the fleet is not up, and the fleet file fixes none"
+    try:
+        collect: Collector = getattr(import_module(module), function)
+    except (ModuleNotFoundError, ValueError):
+        return f"no way to read a running {running.engine} engine"
+    try:
+        manifest = collect(running, TIMEOUT_S)
+    except (CollectError, ManifestError) as error:
+        return str(error)
+    if manifest.role != running.role:
+        return f"it reports the layout of a {manifest.role} engine, the fleet file says {running.role}"
+    return manifest
+
+
+def _running(loaded: LoadedFleet, pool: Pool) -> Iterator[Running]:
+    """Every replica with the address that `up` recorded, or that the fleet file fixes."""
+    from pdctl.fleet.rules import host_of
+    from pdctl.launch.state import FleetFolder
+
+    state = FleetFolder(loaded.fleet.name).read()
+    recorded = {unit.name: unit for unit in state.units} if state is not None and state.phase != "down" else {}
+    engine = pool.engine or loaded.fleet.engine
+    for index, name in enumerate(pool.members):
+        unit = recorded.get(name)
+        if unit is not None:
+            yield Running(name, pool.role, engine, unit.host, unit.ports)
+        else:
+            host, step = host_of(pool.hosts, index)
+            ports = {purpose: port + step for purpose, port in pool.ports.items()}
+            yield Running(name, pool.role, engine, "127.0.0.1" if host == "localhost" else host, ports)
+
+
+def _place(running: Running) -> str:
+    return running.url if "http" in running.ports else running.host
+
+
+def _drifted(group: Group, live: Side, place: str) -> tuple[Finding, ...]:
+    if group.blocked:
+        return ()
+    found = differences(group.manifest, live.manifest)
+    if not found:
+        return ()
+    evidence = tuple(Evidence(place, text) for text in found[:6])
+    return (Finding("PD1026", live.name, evidence, {"name": live.name, "count": len(found), "first": found[0]}),)
