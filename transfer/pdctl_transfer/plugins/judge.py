@@ -1,19 +1,30 @@
 """The verdict on a pair at the handshake: the same rules that `pdctl check` runs, errors only."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plugins.peer import Refusal
+from pdctl_transfer.rules import Finding, Outcome, Pair
+from pdctl_transfer.rules import judge as outcomes
+
+NOT_ERRORS: Final = frozenset({"PD1014", "PD1015", "PD1023"})
+"""Codes whose severity in the catalog is less than error; the catalog itself stays with pdctl."""
 
 
 def judge(prefill: Manifest, decode: Manifest) -> Refusal | None:
     """None where the pair fits; else the first code, and what was found."""
-    if prefill.page_size != decode.page_size:
-        return Refusal("PD1001", f"page size {prefill.page_size} on prefill, {decode.page_size} on decode")
-    if prefill.kv_cache_dtype != decode.kv_cache_dtype:
-        return Refusal("PD1002", f"KV dtype {prefill.kv_cache_dtype} on prefill, {decode.kv_cache_dtype} on decode")
-    return None
+    return refusal(outcomes(Pair.of(prefill, decode)))
+
+
+def refusal(found: Iterable[Outcome]) -> Refusal | None:
+    """What the errors among these outcomes come to."""
+    errors = [outcome for outcome in found if isinstance(outcome, Finding) and _is_error(outcome)]
+    if not errors:
+        return None
+    first, *others = errors
+    also = "".join(f"; {other.code}" for other in others[:8])
+    return Refusal(first.code, f"{_words(first)}{also}")
 
 
 def judge_sizes(prefill: Mapping[str, Any], decode: Manifest) -> Refusal | None:
@@ -24,3 +35,13 @@ def judge_sizes(prefill: Mapping[str, Any], decode: Manifest) -> Refusal | None:
     if dtype is not None and str(dtype) != decode.kv_cache_dtype:
         return Refusal("PD1002", f"KV cache dtype {dtype} on prefill, {decode.kv_cache_dtype} on decode")
     return None
+
+
+def _is_error(finding: Finding) -> bool:
+    return finding.severity == "error" or (finding.severity is None and finding.code not in NOT_ERRORS)
+
+
+def _words(finding: Finding) -> str:
+    """The finding's own sentence where it has one, else both sides' values."""
+    what = finding.params.get("what")
+    return str(what) if what else ", ".join(f"{item.text} on {item.source}" for item in finding.evidence[:4])
