@@ -91,6 +91,8 @@ def _sources(request: Request, settings: Settings) -> dict[str, Evidence]:
         for name, value in (("tp", request.tp), ("pp", request.pp), ("dp", request.dp), ("cp", request.cp))
     }
     found["backend"] = Evidence(request.origins.get("backend", default), request.backend or "mooncake")
+    if request.speculative:
+        found["speculative"] = Evidence(request.origins.get("speculative", "--speculative"), str(request.speculative))
     found["platform"] = Evidence(request.origins.get("platform", "assumption"), settings.platform)
     return {**found, **settings.sources}
 

@@ -1,0 +1,233 @@
+"""`pdctl layout`: the layout of one side, derived from a config or a fleet file, or read from a manifest."""
+
+import json
+import shutil
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pdctl.cli.output import note, result
+from pdctl.derive import ENGINES, PLATFORMS, Derived, Request, derive
+from pdctl.errors import InputError
+
+#: Columns where the output is not a terminal.
+PIPED = 120
+
+
+class Form(StrEnum):
+    """How to print the layout."""
+
+    table = "table"
+    json = "json"
+
+
+class Role(StrEnum):
+    """Which side of the pair."""
+
+    prefill = "prefill"
+    decode = "decode"
+
+
+def command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="A fleet file or a manifest; after --, flags of the engine.", metavar="[FLEET|MANIFEST]"),
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help=f"Derive for {', '.join(ENGINES)}.", metavar="NAME")] = None,
+    role: Annotated[Role | None, typer.Option(help="Which side.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder with the model's config.json; no weights needed.", metavar="DIR")
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="The pool of the fleet file, where a role has several.")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Tensor-parallel size of the engine.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
+    dp: Annotated[int, typer.Option("--dp", help="Attention data parallelism within --tp.")] = 1,
+    cp: Annotated[int, typer.Option("--cp", help="Attention context parallelism within --tp.")] = 1,
+    page_size: Annotated[int | None, typer.Option(help="Tokens a page; by default the engine's.")] = None,
+    kv_cache_dtype: Annotated[str | None, typer.Option(help="As the engine takes it.", metavar="D")] = None,
+    backend: Annotated[str | None, typer.Option(help="Transfer backend.", metavar="NAME")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help=f"{', '.join(PLATFORMS)}; hopper is assumed.", metavar="P")
+    ] = None,
+    speculative: Annotated[
+        str | None, typer.Option(help='Speculative decoding, such as \'{"algorithm": "EAGLE"}\'.', metavar="JSON")
+    ] = None,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table or json.")] = Form.table,
+) -> int:
+    """Print the layout of one side: every buffer that takes part in the transfer, and how it is cut over the ranks.
+
+    Three forms: --engine with --role and --model; a FLEET file with --role; a MANIFEST file.
+    """
+    target, flags = _split(words or [], derives=engine is not None)
+    given = {
+        "--tp": tp if tp != 1 else None,
+        "--pp": pp if pp != 1 else None,
+        "--dp": dp if dp != 1 else None,
+        "--cp": cp if cp != 1 else None,
+        "--page-size": page_size,
+        "--kv-cache-dtype": kv_cache_dtype,
+        "--backend": backend,
+        "--speculative": speculative,
+    }
+    if engine is not None:
+        if target is not None:
+            raise InputError(f"--engine derives a layout; what is {target} for?", where="pdctl layout")
+        derived = _derive(engine, role, model, given, platform, flags)
+    elif target is None:
+        raise InputError(
+            "nothing to lay out",
+            where="pdctl layout",
+            hint="give --engine, --role and --model DIR, or a fleet file with --role, or a manifest",
+        )
+    elif _is_fleet(Path(target)):
+        _refuse_given({**given, "engine flags": flags or None}, "the fleet file says")
+        derived = _of_fleet(Path(target), role, pool, model, platform)
+    else:
+        unused = {
+            "--role": role,
+            "--model": model,
+            "--pool": pool,
+            "--platform": platform,
+            "engine flags": flags or None,
+        }
+        _refuse_given({**given, **unused}, "the manifest says")
+        derived = _of_manifest(Path(target))
+    _print(derived, output)
+    return 0
+
+
+def _split(words: list[str], *, derives: bool) -> tuple[str | None, list[str]]:
+    """The file, if there is one, and the engine's flags."""
+    if words and not words[0].startswith("-"):
+        return words[0], words[1:]
+    return None, words
+
+
+def _derive(
+    engine: str, role: Role | None, model: str | None, given: dict[str, Any], platform: str | None, flags: list[str]
+) -> Derived:
+    from pdctl.derive.flags import apply
+    from pdctl.derive.source import with_draft
+
+    for value, option in ((role, "--role"), (model, "--model")):
+        if value is None:
+            raise InputError("is missing: --engine derives a layout from a role and a model", where=option)
+    assert role is not None
+    assert model is not None
+    config, source = _config(model, engine)
+    names = {"--kv-cache-dtype": "kv_cache_dtype", "--page-size": "page_size"}
+    origins = {names.get(option, option.lstrip("-")): option for option, value in given.items() if value is not None}
+    request = Request(
+        engine=engine,
+        role=role.value,
+        config=config,
+        config_source=source,
+        model_name=_served_name(model),
+        tp=given["--tp"] or 1,
+        pp=given["--pp"] or 1,
+        dp=given["--dp"] or 1,
+        cp=given["--cp"] or 1,
+        page_size=given["--page-size"],
+        kv_cache_dtype=given["--kv-cache-dtype"] or "auto",
+        backend=given["--backend"],
+        platform=platform,
+        speculative=_speculative(given["--speculative"]),
+        origins=origins | ({"platform": "--platform"} if platform else {}),
+    )
+    return derive(with_draft(apply(request, flags)))
+
+
+def _config(model: str, engine: str) -> tuple[Any, str]:
+    """The config behind `--model`: a folder, or one of pdctl's own tiny models."""
+    from pdctl.derive.source import read_config
+
+    if not model.startswith("builtin:"):
+        return read_config(Path(model).expanduser())
+    if engine == "reference":
+        from pdctl.engines.reference.config import config_path
+
+        return read_config(config_path(model))
+    from pdctl.engines.builtin_models import CONFIGS
+
+    name = model.removeprefix("builtin:")
+    if name not in CONFIGS:
+        known = ", ".join(f"builtin:{known}" for known in CONFIGS)
+        raise InputError(f"no {model} for {engine}", where="--model", hint=f"there are {known}")
+    return CONFIGS[name], model
+
+
+def _served_name(model: str) -> str:
+    return Path(model.removeprefix("builtin:")).expanduser().resolve().name if model else "model"
+
+
+def _speculative(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {error}", where="--speculative", hint='such as {"algorithm": "EAGLE"}') from None
+    if found is not None and not isinstance(found, dict):
+        raise InputError("expected a JSON object", where="--speculative", hint='such as {"algorithm": "EAGLE"}')
+    return found or None
+
+
+def _is_fleet(path: Path) -> bool:
+    """Whether the file is meant as a fleet file: anything that is not a JSON object, or calls itself a fleet."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InputError(f"cannot be read: {reason}", where=str(path), code="PD0002") from None
+    return not head.lstrip().startswith(b"{") or b"pdctl.fleet/" in head
+
+
+def _of_fleet(path: Path, role: Role | None, pool: str | None, model: str | None, platform: str | None) -> Derived:
+    from pdctl.check.fleets import derive_pool
+    from pdctl.fleet import load_fleet
+
+    if role is None:
+        raise InputError("is missing: a fleet has two sides", where="--role", hint="--role prefill or --role decode")
+    loaded = load_fleet(path)
+    pools = [one for one in loaded.pools(role.value) if pool in (None, one.name)]
+    names = ", ".join(one.name for one in loaded.pools(role.value))
+    if not pools:
+        raise InputError(f"found {pool}, but the {role.value} pools are {names}", where="--pool")
+    if len(pools) > 1:
+        raise InputError(f"the {role.value} pools are {names}", where="--pool", hint="say which: --pool NAME")
+    return derive_pool(loaded, pools[0], platform, Path(model) if model else None)
+
+
+def _of_manifest(path: Path) -> Derived:
+    from pdctl_transfer.layout.algebra import faults
+    from pdctl_transfer.layout.read import read_manifest
+
+    manifest = read_manifest(path)
+    notes = tuple(f"PD1021 {fault.path}: found {fault.found}, expected {fault.expected}" for fault in faults(manifest))
+    return Derived(manifest=manifest, sources={}, notes=notes)
+
+
+def _refuse_given(given: dict[str, Any], why: str) -> None:
+    """An option that would be ignored is a mistake to be told."""
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(f"has no effect here: {why} it", where=option)
+
+
+def _print(derived: Derived, output: Form) -> None:
+    for text in derived.notes:
+        note(f"note: {text}")
+    if output is Form.json:
+        from pdctl_transfer.layout.read import encode_manifest
+
+        result(encode_manifest(derived.manifest, indent=1).decode())
+        return
+    from pdctl.derive.view import lines
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED
+    for line in lines(derived.manifest, derived.sources, width):
+        result(line)

@@ -1,0 +1,50 @@
+"""Reading configs from disk, for those who derive: a model's folder, a draft model's folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pdctl.derive.request import Request
+from pdctl.errors import ConfigError
+
+MAX_BYTES: Final = 16 << 20
+#: Where speculative settings name a draft model of its own.
+DRAFT_PATHS: Final = ("draft_model_path", "speculative_draft_model_path", "model")
+
+
+def read_config(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """The config.json of a model's folder, and its path for messages.
+
+    Raises ConfigError where there is none, or where it is not an object in JSON of at most 16 MiB.
+    """
+    path = folder if folder.name == "config.json" else folder / "config.json"
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        hint = "give the folder with the model's config.json; weights are not needed"
+        raise ConfigError(f"cannot be read: {reason}", where=str(path), hint=hint) from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"larger than {MAX_BYTES >> 20} MiB", where=str(path))
+    try:
+        config = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not JSON: {error}", where=str(path)) from None
+    if not isinstance(config, dict):
+        raise ConfigError("found no object at its top", where=str(path))
+    return config, str(path)
+
+
+def with_draft(request: Request) -> Request:
+    """The request with the config of the draft model that its speculative settings name, if that is a folder here."""
+    spoken = request.speculative or {}
+    for key in DRAFT_PATHS:
+        named = spoken.get(key)
+        if isinstance(named, str) and (Path(named).expanduser() / "config.json").is_file():
+            config, _ = read_config(Path(named).expanduser())
+            return replace(request, speculative={**spoken, "draft_config": config})
+    return request
