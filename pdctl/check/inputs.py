@@ -45,7 +45,7 @@ def require_both_roles(groups: Sequence[Group], where: str) -> None:
         other = "decode" if role == "prefill" else "prefill"
         what = "two manifests of one role" if len(groups) > 1 else "one manifest"
         raise InputError(
-            f"{what}: all are {role}, a check needs a {other} side too",
+            f"{what}: all are {role}, a pair needs a {other} side too",
             where=where,
             hint=f"give the {other} side as well",
         )

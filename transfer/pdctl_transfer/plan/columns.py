@@ -134,6 +134,10 @@ class Plan:
         """What one prefill rank writes into one decode rank."""
         return self.for_source(src).for_destination(dst)
 
+    def of_pairs(self, pairs: Column) -> "Plan":
+        """The rows of these pairs, given by their indices in `pairs`."""
+        return self._where(np.isin(self.columns.pair, pairs))
+
     def sources_of(self, dst: HasRank) -> tuple[RankId, ...]:
         """The prefill ranks that write into this decode rank, in order."""
         part = self.for_destination(dst).columns
