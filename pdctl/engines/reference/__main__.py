@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from pdctl.engines.reference.arguments import parse_arguments
 from pdctl.errors import PdctlError
+from pdctl_transfer.errors import TransferError
 
 
 def main() -> int:
@@ -19,6 +20,8 @@ def main() -> int:
         serve(options)
     except PdctlError as error:
         return _report(error.code, getattr(error, "where", None), error.message, error.hint, error.exit_code)
+    except TransferError as error:
+        return _report(error.code, None, error.message, None, 1)
     except ImportError as error:
         hint = "pip install 'pdctl[engine,transfer-cpu]'"
         return _report("PD3043", None, f"the reference engine needs a package that is not installed: {error}", hint, 1)

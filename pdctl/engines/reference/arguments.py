@@ -35,7 +35,7 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
     add("--max-total-tokens", type=int, default=default.max_total_tokens, help="tokens in the KV pages of a group")
     add("--max-running-requests", type=int, default=default.max_running, help="requests with a place, in each group")
     add("--speculative-algorithm", choices=("NEXTN",), help="propose tokens with the model's draft layer")
-    add("--bootstrap-host", default=default.bootstrap_host, help="address of the registry (prefill)")
+    add("--bootstrap-host", help="address of the registry (prefill; default: --host)")
     add(
         "--bootstrap-port", "--disaggregation-bootstrap-port", type=int, default=default.bootstrap_port,
         help="port of the registry (prefill)",

@@ -29,7 +29,7 @@ class EngineOptions:
     max_total_tokens: int = 16384
     max_running: int = 16
     draft: bool = False
-    bootstrap_host: str = "127.0.0.1"
+    bootstrap_host: str | None = None
     bootstrap_port: int = 8998
     backend: str = "mooncake"
     protocol: str = "tcp"
@@ -38,6 +38,11 @@ class EngineOptions:
     def attn_tp(self) -> int:
         """Ranks that split one request's attention."""
         return self.tp // self.dp
+
+    @property
+    def bootstrap_address(self) -> str:
+        """Where the registry listens: beside the HTTP server unless told."""
+        return self.bootstrap_host or self.host
 
     @property
     def pages(self) -> int:

@@ -119,6 +119,10 @@ class Pools:
     def __getitem__(self, key: Key) -> Tensor:
         return self.tensors[key]
 
+    def has(self, kind: Kind) -> bool:
+        """Whether this stage keeps anything of a kind."""
+        return any(buffer.kind == kind for buffer in self.buffers)
+
     def clear(self, space: Space, items: Sequence[int]) -> None:
         """Zero items, so that nothing of their last user can be seen."""
         index = torch.tensor(items, dtype=torch.int64)

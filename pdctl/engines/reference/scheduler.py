@@ -12,8 +12,8 @@ from typing import Protocol
 from pdctl.engines.reference.engine import Engine
 from pdctl.engines.reference.request import Failure, Request
 
-#: How often transfers are looked at while nothing computes.
-POLL_SECONDS = 0.001
+#: How often to see whether quarantined places have become safe, while nothing else happens.
+SWEEP_SECONDS = 0.05
 
 
 class Transfer(Protocol):
@@ -38,8 +38,8 @@ class Transfer(Protocol):
 class Link(Protocol):
     """The side of a pair that this engine is."""
 
-    def open(self, request: Request) -> Transfer:
-        """Begin the transfer of a request that has its place; raises TransferError."""
+    def open(self, request: Request, wake: Callable[[], None]) -> Transfer:
+        """Begin the transfer of a request that has its place; `wake` is called when it has ended."""
 
     def close(self) -> None:
         """End all transfers and leave."""
@@ -71,6 +71,7 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._closing = False
+        self._nudged = False
         self._thread = threading.Thread(target=self._run, name="reference-scheduler", daemon=True)
 
     def start(self) -> None:
@@ -107,6 +108,11 @@ class Scheduler:
             self._inbox.append(action)
             self._wake.notify()
 
+    def _nudge(self) -> None:
+        with self._wake:
+            self._nudged = True
+            self._wake.notify()
+
     def _run(self) -> None:
         while not self._closing:
             self._drain()
@@ -118,12 +124,14 @@ class Scheduler:
 
     def _idle(self) -> None:
         with self._wake:
-            if not self._inbox and not self._closing:
-                busy = self._running or self._waiting or self._quarantined
-                self._wake.wait(POLL_SECONDS if busy else None)
+            if not self._inbox and not self._nudged and not self._closing:
+                self._wake.wait(SWEEP_SECONDS if self._waiting or self._quarantined else None)
+            self._nudged = False
 
     @property
     def _quarantined(self) -> bool:
+        for group in self.engine.groups:
+            group.allocator.sweep()
         return any(group.allocator.quarantined_pages for group in self.engine.groups)
 
     def _drain(self) -> None:
@@ -156,7 +164,7 @@ class Scheduler:
     def _open(self, request: Request) -> None:
         if self._link is None:
             raise RuntimeError("an aggregate engine has no link")
-        request.transfer = self._link.open(request)
+        request.transfer = self._link.open(request, self._nudge)
         if self._role == "decode":
             request.phase = "receiving"
 

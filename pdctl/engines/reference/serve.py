@@ -26,7 +26,7 @@ def serve(options: EngineOptions) -> None:
     """Serve until SIGTERM or SIGINT. Raises PortError, InputError and ConfigError before anything is announced."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s  %(message)s")
     listener = bind(options.host, options.port)
-    scheduler = Scheduler(Engine(options))
+    scheduler = build(options)
     scheduler.start()
     server = uvicorn.Server(
         uvicorn.Config(
@@ -44,6 +44,17 @@ def serve(options: EngineOptions) -> None:
         server.run(sockets=[listener])
     scheduler.close()
     log.info("stopped")
+
+
+def build(options: EngineOptions) -> Scheduler:
+    """The engine, and its side of a pair if it has one. Raises FabricError, InputError and ConfigError."""
+    engine = Engine(options)
+    if options.role == "aggregate":
+        return Scheduler(engine)
+    from pdctl.engines.reference.link import make_fabric, make_link
+    from pdctl_transfer.session import Options
+
+    return Scheduler(engine, make_link(engine, make_fabric(options), Options(host=options.host)))
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -68,7 +68,10 @@ class GqaLayer:
 
 
 def grouped_attention(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """Attention of q `[n, heads, d]` to keys `[t, kv_heads, d]` and values `[t, kv_heads, e]`: `[n, heads * e]`. bias: `[n, t]`."""
+    """Attend from q `[n, heads, d]` to keys `[t, kv_heads, d]`, values `[t, kv_heads, e]`, with bias `[n, t]`.
+
+    Returns `[n, heads * e]`. Neighbouring query heads share a key head.
+    """
     n, heads, dim = q.shape
     kv_heads = keys.shape[1]
     grouped = q.view(n, kv_heads, heads // kv_heads, dim).permute(1, 2, 0, 3).flatten(1, 2)

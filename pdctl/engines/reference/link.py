@@ -1,0 +1,226 @@
+"""One side of a pair: every rank of this engine as a peer of its own, and a request's transfer over all of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from pdctl.engines.reference.allocator import Place, prefix
+from pdctl.engines.reference.engine import Engine, Group
+from pdctl.engines.reference.options import EngineOptions
+from pdctl.engines.reference.pools import KINDS, Pools
+from pdctl.engines.reference.request import Bootstrap, Request, digest
+from pdctl_transfer.errors import SessionError
+from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, ReceiveHandle, Region, Registry, SendHandle
+
+Indices = Mapping[str, Sequence[int]]
+
+
+class FirstToken(Struct, frozen=True):
+    """What travels beside the state: enough for decode to go on as if it had computed the prompt itself."""
+
+    prompt: str
+    token: int
+    logprob: float
+    proposal: int | None
+
+
+class RankTransfer:
+    """What the transfers of both sides share: one handle a rank, and the request ends as they all do."""
+
+    def __init__(self, handles: Sequence[SendHandle | ReceiveHandle], wake: Callable[[], None]) -> None:
+        self._handles = handles
+        for handle in handles:
+            handle.when_over(wake)
+
+    def settled(self) -> bool:
+        """Whether every rank is confirmed; SessionError with the first failure's code once one has failed."""
+        for handle in self._handles:
+            if failure := handle.failure:
+                raise SessionError(f"{failure.side}: {failure.cause}", code=failure.code, side=failure.side)
+        return all(handle.state == "confirmed" for handle in self._handles)
+
+    def abort(self, reason: str) -> None:
+        """Give up on all ranks; those that have ended stay as they are."""
+        for handle in self._handles:
+            handle.abort(reason)
+
+    def reusable(self) -> bool:
+        """Whether no rank's buffers can be read or written any more."""
+        return all(handle.reusable for handle in self._handles)
+
+
+class Sending(RankTransfer):
+    """A request on the prefill side."""
+
+    def __init__(self, handles: Sequence[tuple[SendHandle, Indices]], wake: Callable[[], None]) -> None:
+        super().__init__([handle for handle, _ in handles], wake)
+        self._ready = handles
+
+    def send(self, request: Request) -> None:
+        """Write the prompt's state, and the first token with it."""
+        first = FirstToken(digest(request.prompt), request.output[0], request.logprobs[0], request.proposal)
+        metadata = msgspec.json.encode(first)
+        for handle, indices in self._ready:
+            handle.send(indices, metadata)
+
+    def receive(self, request: Request) -> None:
+        """Never on this side."""
+        raise RuntimeError("the prefill side does not receive")
+
+
+class Receiving(RankTransfer):
+    """A request on the decode side."""
+
+    def __init__(self, handles: Sequence[ReceiveHandle], eos: int, wake: Callable[[], None]) -> None:
+        super().__init__(handles, wake)
+        self._first = handles[0]
+        self._eos = eos
+
+    def send(self, request: Request) -> None:
+        """Never on this side."""
+        raise RuntimeError("the decode side does not send")
+
+    def receive(self, request: Request) -> None:
+        """Take over the first token; SessionError PD3053 if the state is that of another prompt."""
+        first = msgspec.json.decode(self._first.metadata, type=FirstToken)
+        if first.prompt != digest(request.prompt):
+            raise SessionError(
+                f"prefill computed another prompt than the one that decode was given ({first.prompt} arrived)",
+                code="PD3053",
+                side="prefill",
+            )
+        request.proposal = first.proposal
+        request.add(first.token, first.logprob, self._eos)
+
+
+class PrefillLink:
+    """The prefill side: a registry, and a peer for each rank of each group."""
+
+    def __init__(self, engine: Engine, fabric: Fabric, options: Options, registry: Registry) -> None:
+        self._registry = registry
+        self._fabric = fabric
+        self._page_size = engine.options.page_size
+        manifest, address = engine.manifest(), (engine.options.bootstrap_address, registry.port)
+        self._peers = [
+            [
+                (PrefillPeer(manifest, rank, regions(pools, fabric), fabric, registry=address, options=options), pools)
+                for rank, pools in ranks(group, dp)
+            ]
+            for dp, group in enumerate(engine.groups)
+        ]
+
+    def open(self, request: Request, wake: Callable[[], None]) -> Sending:
+        """Expect decode in the request's room, on every rank of its group."""
+        bootstrap, place = _placed(request)
+        return Sending(
+            [
+                (peer.open(bootstrap.room), indices(pools, place, len(request.prompt), self._page_size))
+                for peer, pools in self._peers[request.group]
+            ],
+            wake,
+        )
+
+    def close(self) -> None:
+        """Leave the registry, then end it, then the fabric."""
+        for group in self._peers:
+            for peer, _ in group:
+                peer.close()
+        self._registry.close()
+        self._fabric.close()
+
+
+class DecodeLink:
+    """The decode side: a peer for each rank of each group."""
+
+    def __init__(self, engine: Engine, fabric: Fabric, options: Options) -> None:
+        self._fabric = fabric
+        self._page_size = engine.options.page_size
+        self._eos = engine.config.eos
+        manifest = engine.manifest()
+        self._peers = [
+            [
+                (DecodePeer(manifest, rank, regions(pools, fabric), fabric, options=options), pools)
+                for rank, pools in ranks(group, dp)
+            ]
+            for dp, group in enumerate(engine.groups)
+        ]
+
+    def open(self, request: Request, wake: Callable[[], None]) -> Receiving:
+        """Ask for the request's state on every rank of its group."""
+        bootstrap, place = _placed(request)
+        registry = (bootstrap.host, bootstrap.port)
+        return Receiving(
+            [
+                peer.open(bootstrap.room, registry, indices(pools, place, len(request.prompt), self._page_size))
+                for peer, pools in self._peers[request.group]
+            ],
+            self._eos,
+            wake,
+        )
+
+    def close(self) -> None:
+        """End the peers, then the fabric."""
+        for group in self._peers:
+            for peer, _ in group:
+                peer.close()
+        self._fabric.close()
+
+
+def make_fabric(options: EngineOptions) -> Fabric:
+    """The fabric that was asked for; FabricError PD4010 if it cannot start."""
+    # Each fabric only takes the peers that it made itself, which the protocol cannot say: hence the casts.
+    if options.backend == "nixl":
+        from pdctl_transfer.fabric.nixl import NixlFabric
+
+        return cast(Fabric, NixlFabric("rdma" if options.protocol == "rdma" else "tcp"))
+    if options.backend == "memory":
+        from pdctl_transfer.fabric.memory import MemoryFabric
+
+        return cast(Fabric, MemoryFabric())
+    from pdctl_transfer.fabric.mooncake import MooncakeFabric
+
+    return cast(Fabric, MooncakeFabric(options.host, "rdma" if options.protocol == "rdma" else "tcp"))
+
+
+def make_link(engine: Engine, fabric: Fabric, options: Options) -> PrefillLink | DecodeLink:
+    """The side that the engine's role says."""
+    if engine.options.role == "decode":
+        return DecodeLink(engine, fabric, options)
+    registry = Registry(engine.options.bootstrap_address, engine.options.bootstrap_port, options.secret)
+    return PrefillLink(engine, fabric, options, registry)
+
+
+def ranks(group: Group, dp: int) -> list[tuple[Rank, Pools]]:
+    """The ranks of all stages of a group."""
+    return [
+        (Rank(stage, tp, dp), pools) for stage, members in enumerate(group.pools) for tp, pools in enumerate(members)
+    ]
+
+
+def regions(pools: Pools, fabric: Fabric) -> list[Region]:
+    """A rank's buffers in manifest order, made known to the fabric."""
+    found = []
+    for buffer in pools.buffers:
+        tensor = pools[buffer.key]
+        fabric.register(tensor.data_ptr(), tensor.nbytes)
+        found.append(Region(tensor.data_ptr(), len(tensor), tensor.nbytes // len(tensor)))
+    return found
+
+
+def indices(pools: Pools, place: Place, prompt: int, page_size: int) -> Indices:
+    """The items of a prompt's state, one list for each kind that the rank has."""
+    items = {
+        "page": prefix(place.pages, prompt, page_size),
+        "slot": [place.slot],
+        "row": [place.row],
+    }
+    return {kind: items[space] for kind, space in KINDS.items() if pools.has(kind)}
+
+
+def _placed(request: Request) -> tuple[Bootstrap, Place]:
+    if request.bootstrap is None or request.place is None:
+        raise RuntimeError(f"request {request.rid} has no room or no place")
+    return request.bootstrap, request.place
