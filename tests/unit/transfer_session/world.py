@@ -1,6 +1,7 @@
 """A small hybrid model's state, cut over ranks by an oracle of its own: whole items sliced by unit, without a plan."""
 
 import itertools
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -96,7 +97,7 @@ class Buffers:
 
     def slice_of(self, room: int, kind: str, e: Entry, count: int) -> np.ndarray:
         """What `count` items of this room hold on this rank: bytes [count, item_len]."""
-        seed = abs(hash((room, kind, e.layer, e.tensor))) % (1 << 32)
+        seed = zlib.crc32(f"{room} {kind} {e.layer} {e.tensor}".encode())
         whole = np.random.default_rng(seed).integers(0, 256, (count, e.outer, total_units(e), e.inner_bytes), np.uint8)
         mine = local_units(e, self.manifest.parallel.attn_tp, self.rank.tp)
         return whole[:, :, mine, :].reshape(count, -1)

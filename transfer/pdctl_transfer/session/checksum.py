@@ -1,17 +1,162 @@
-"""Checksums over the logical content of what moved, comparable across attention-TP widths."""
+"""Checksums over the logical content of state: independent of how it was cut over ranks, and of the way it travelled.
 
-from collections.abc import Mapping
+Every word of a request's state has a place that no cut changes: entry, position in the id list, row, unit on the whole
+axis, byte. The sum adds word × weight(place) modulo 2^64, so parts add up: what several prefill ranks say they sent of
+a kind equals what the decode rank holds, and all ranks' shares equal the whole at any attention TP.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_units, total_units
+from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.session.life import Side
-from pdctl_transfer.session.options import Region
+from pdctl_transfer.session.options import Rank, Verify
+from pdctl_transfer.session.packing import Copy, Memory, Strip, strided
 from pdctl_transfer.session.work import Part
 
+U64 = NDArray[np.uint64]
+Column = NDArray[np.int64]
+STEP_BYTES: Final = 1 << 20
+"""Items are summed in steps of about this size: bounded memory, and in cache."""
 
-def sums(
-    part: Part, regions: tuple[Region, ...], indices: Mapping[str, NDArray[np.int64]], verify: str, *, side: Side
+
+def mix(numbers: U64) -> U64:
+    """SplitMix64's finaliser: turns counters into weights. (Steele, Lea, Flood 2014)"""
+    z = numbers + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31)) | np.uint64(1)
+
+
+def word_of(entry: Entry) -> int:
+    """Bytes of a word: the widest that no cut can split."""
+    return int(np.gcd(8, entry.inner_bytes))
+
+
+def unit_map(entry: Entry, tp: int, rank: int) -> Column:
+    """Units of the whole axis that a rank holds, in its own order."""
+    if entry.sharding == "replicated":
+        return np.arange(total_units(entry))
+    parts, base = [], 0
+    for group in entry.groups:
+        heads = local_heads(group, tp, rank)
+        parts.append(np.arange(base + heads.start * group.width, base + heads.stop * group.width))
+        base += group.heads * group.width
+    return np.concatenate(parts)
+
+
+def weights(key: str, entry: Entry, tp: int, rank: int, offsets: Column) -> U64:
+    """Weights of the words at these byte offsets of the rank's item."""
+    inner, row = entry.inner_bytes, local_units(entry, tp) * entry.inner_bytes
+    unit = unit_map(entry, tp, rank)[offsets % row // inner]
+    place = (offsets // row * total_units(entry) + unit) * inner + offsets % inner
+    return mix(place.astype(np.uint64) + np.uint64(zlib.crc32(key.encode()) << 31))
+
+
+def positions(count: int) -> U64:
+    """Weights of the positions in an id list."""
+    return mix(np.arange(count, dtype=np.uint64))
+
+
+def sums(part: Part, memory: Memory, indices: Mapping[str, Column], how: Verify, side: Side) -> dict[str, int]:
+    """Of each kind, the sum over what the part's source writes into its destination, as `side` holds it."""
+    if how == "none":
+        return {}
+    found = {}
+    for kind in part.kinds:
+        ids = indices.get(kind)
+        if ids is None or not len(ids):
+            continue
+        total = 0
+        for strip, entry, key in part.strips_of(kind):
+            for copy in strip.copies:
+                total += _copy_sum(part, memory, strip, copy, (key, entry), ids, how, side)
+        found[kind] = total % (1 << 64)
+    return found
+
+
+def logical_sums(
+    manifest: Manifest, rank: Rank, memory: Memory, indices: Mapping[str, Iterable[int]]
 ) -> dict[str, int]:
-    """A sum for each kind."""
-    return {}
+    """Of each kind, the sum over what this rank is the first to hold: added over all ranks (modulo 2^64) it is the same
+    at any attention TP. For comparing two engines' state of one request."""
+    tp = manifest.parallel.attn_tp
+    found: dict[str, int] = {}
+    seen: Counter[str] = Counter()
+    at = -1
+    for stage in (stage for stage in manifest.stages if stage.pp_rank == rank.pp):
+        for component in stage.components:
+            for entry in component.entries:
+                at += 1
+                name = f"{component.kind}/{entry.layer}/{entry.tensor}"
+                key = f"{name}/{seen[name]}"
+                seen[name] += 1
+                ids = np.asarray(list(indices.get(component.kind, ())), dtype=np.int64)
+                mine = _first_held(entry, tp, rank.tp)
+                if not len(ids) or not len(mine):
+                    continue
+                weight = weights(key, entry, tp, rank.tp, mine)
+                words = memory.bytes(at).reshape(-1, entry.item_len)[ids].view(f"u{word_of(entry)}")
+                each = (words[:, mine // word_of(entry)].astype(np.uint64) * weight).sum(axis=1, dtype=np.uint64)
+                total = int((each * positions(len(ids))).sum(dtype=np.uint64))
+                found[component.kind] = (found.get(component.kind, 0) + total) % (1 << 64)
+    return found
+
+
+def _first_held(entry: Entry, tp: int, rank: int) -> Column:
+    """Byte offsets of the words of which no lower rank holds a copy."""
+    if entry.inner_bytes == 0 or (entry.sharding == "replicated" and rank > 0):
+        return np.zeros(0, dtype=np.int64)
+    units: list[int] = []
+    local = 0
+    for group in entry.groups:
+        held = (
+            group.heads * group.width
+            if entry.sharding == "replicated"
+            else len(local_heads(group, tp, rank)) * group.width
+        )
+        if entry.sharding == "replicated" or rank % copies_of_head(group, tp) == 0:
+            units += range(local, local + held)
+        local += held
+    word = word_of(entry)
+    row = np.add.outer(np.array(units, dtype=np.int64) * entry.inner_bytes, np.arange(0, entry.inner_bytes, word))
+    return np.add.outer(np.arange(entry.outer) * local * entry.inner_bytes, row.reshape(-1)).reshape(-1)
+
+
+def _copy_sum(
+    part: Part,
+    memory: Memory,
+    strip: Strip,
+    copy: Copy,
+    about: tuple[str, Entry],
+    ids: Column,
+    how: Verify,
+    side: Side,
+) -> int:
+    key, entry = about
+    word = word_of(entry)
+    if side == "prefill":
+        index, item, offset, stride = strip.src_index, strip.src_item, copy.src_offset, copy.src_stride
+    else:
+        index, item, offset, stride = strip.dst_index, strip.dst_item, copy.dst_offset, copy.dst_stride
+    array = strided(memory.bytes(index), item, offset, copy, stride, word)
+    within = np.arange(0, copy.length, word)
+    if how == "sample":
+        array, within = array[:, :, [0, -1]], within[[0, -1]]
+    places = np.add.outer(copy.dst_offset + np.arange(copy.repeats) * copy.dst_stride, within)
+    tp, rank = part.decode_tp, part.destination.tp
+    weight = part.cached_weights((key, how, copy), lambda: weights(key, entry, tp, rank, places))
+    position = positions(len(ids))
+    step = max(1, STEP_BYTES // (weight.size * word))
+    total = 0
+    for at in range(0, len(ids), step):
+        some = array[ids[at : at + step]].astype(np.uint64)
+        each = (some * weight).sum(axis=(1, 2), dtype=np.uint64)
+        total += int((each * position[at : at + step]).sum(dtype=np.uint64))
+    return total

@@ -15,8 +15,10 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
 from pdctl_transfer.session.client import Address, Routes
+from pdctl_transfer.session.cost import Load, Way, choose
 from pdctl_transfer.session.life import Failure, Handle
 from pdctl_transfer.session.link import Check, Identity, Link, identity
 from pdctl_transfer.session.loop import Loop
@@ -26,6 +28,7 @@ from pdctl_transfer.session.messages import (
     Confirm,
     Done,
     Failed,
+    Grant,
     Landed,
     Ready,
     Route,
@@ -33,7 +36,9 @@ from pdctl_transfer.session.messages import (
     Start,
 )
 from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.packing import Memory, Strip, chunks, id_runs
 from pdctl_transfer.session.quarantine import Quarantine
+from pdctl_transfer.session.staging import Lender, Order
 from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.verify import verify
 from pdctl_transfer.session.work import Part, pair_plan
@@ -60,9 +65,16 @@ class Source:
     def __init__(self, link: Link, part: Part | None = None) -> None:
         self.link = link
         self.part = part
-        self.asked = self.ready = self.done = False
+        self.asked = self.ready = self.started = self.done = False
         self.settled = True
+        self.ways: dict[str, Way] = {}
+        self.order: Order | None = None
         self.sums: dict[str, int] = {}
+
+    @property
+    def complete(self) -> bool:
+        """It has written everything, and what was staged is in place."""
+        return self.done and (self.order is None or self.order.complete)
 
 
 class Request:
@@ -88,9 +100,9 @@ class Request:
         return bool(self.sources) and all(source.ready for source in self.sources.values())
 
     @property
-    def all_done(self) -> bool:
-        """Every source has written everything."""
-        return bool(self.sources) and all(source.done for source in self.sources.values())
+    def complete(self) -> bool:
+        """Everything of every source is in place."""
+        return bool(self.sources) and all(source.complete for source in self.sources.values())
 
     @property
     def settled(self) -> bool:
@@ -119,6 +131,9 @@ class DecodePeer:
         self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
         self.loop = Loop(f"pdctl-decode-{rank}")
         self._workers = Workers(f"pdctl-scatter-{rank}", 2)
+        self._memory = Memory(self._me.regions)
+        self._area = Area(fabric, self.options.staging_bytes, self.options.chunk_bytes)
+        self._lender = Lender(self.loop, self._area, self._memory, self._workers)
         self._routes: dict[Address, Routes] = {}
         self._links: dict[Address, Link] = {}
         self._requests: dict[tuple[int, str], Request] = {}
@@ -150,6 +165,7 @@ class DecodePeer:
             self._quarantine.close()
             for routes in self._routes.values():
                 routes.close()
+            self._area.close()
             for link in list(self._links.values()):
                 link.close()
 
@@ -259,7 +275,22 @@ class DecodePeer:
         for source in request.sources.values():
             if source.link is link and not source.asked:
                 source.asked, source.settled = True, False
-                link.send(Ask(request.room, request.attempt, indices, (), self.options.verify))
+                source.ways = self._ways(source, request)
+                options = self.options
+                link.send(Ask(*request.key, indices, source.ways, options.chunk_bytes, options.verify))
+
+    def _ways(self, source: Source, request: Request) -> dict[str, Way]:
+        """How each kind travels from this source."""
+        if source.part is None:
+            return {}
+        transport = self._me.fabric.observed_transport()
+        ways: dict[str, Way] = {}
+        for kind, strips in source.part.strips.items():
+            ids = request.indices.get(kind)
+            if ids is not None and len(ids):
+                load = Load(strips, len(ids), len(id_runs(ids)))
+                ways[kind] = choose(load, transport, self.options.chunk_bytes, staging=self._area.slots > 0)
+        return ways
 
     # Links.
 
@@ -314,7 +345,10 @@ class DecodePeer:
                 source.ready = True
                 self._met(request)
             case Start():
-                self._started(request)
+                self._started(request, source)
+            case Landed(chunk=chunk):
+                if source.order is not None:
+                    self._lender.landed(source.order, chunk)
             case Done(metadata=metadata, sums=sums):
                 if not source.done:
                     source.done, source.settled, source.sums = True, True, sums
@@ -336,14 +370,30 @@ class DecodePeer:
             unsent = f"room {request.room}: nothing was sent in {self.options.waiting_s:g} s"
             request.timer.arm(self.options.waiting_s, Failure("PD4030", unsent, "prefill"))
 
-    def _started(self, request: Request) -> None:
+    def _started(self, request: Request, source: Source) -> None:
+        if self._rooms.get(request.room) is not request or source.started:
+            return
+        source.started = True
+        staged = source.part.split(source.ways).staged if source.part is not None else {}
+        if staged:
+            self._lender.start(self._order(request, source, staged))
         if request.handle._life.advance("transferring") and request.timer is not None:
             late = f"room {request.room}: not complete in {self.options.transfer_s:g} s"
             request.timer.arm(self.options.transfer_s, Failure("PD4031", late, "prefill"))
 
+    def _order(self, request: Request, source: Source, staged: Mapping[str, tuple[Strip, ...]]) -> Order:
+        limit = self.options.chunk_bytes
+        pieces = [(k, c) for k, strips in staged.items() for c in chunks(strips, len(request.indices[k]), limit)]
+
+        def grant(number: int, base: int) -> None:
+            source.link.send(Grant(request.room, request.attempt, number, base))
+
+        source.order = Order(pieces, request.indices, grant, lambda: self._landed(request))
+        return source.order
+
     def _landed(self, request: Request) -> None:
-        """A source is done: when all are, look at what landed, then confirm."""
-        if not request.all_done or request.verifying or self._rooms.get(request.room) is not request:
+        """Something came into place: when all is, look at it, then confirm."""
+        if not request.complete or request.verifying or self._rooms.get(request.room) is not request:
             return
         request.verifying = True
         self._workers.submit(lambda: self._verify(request))
@@ -351,7 +401,7 @@ class DecodePeer:
     def _verify(self, request: Request) -> None:
         """On a worker."""
         sent = [(source.part, source.sums) for source in request.sources.values() if source.part is not None]
-        fault = verify(sent, self._me.regions, request.indices, self.options.verify)
+        fault = verify(sent, self._memory, request.indices, self.options.verify)
         self.loop.call(self._verified, request, fault)
 
     def _verified(self, request: Request, fault: str) -> None:
@@ -374,6 +424,8 @@ class DecodePeer:
         self._close(request)
         self.telemetry.ended(request.room, failure, request.handle._life.reached)
         for source in request.sources.values():
+            if source.order is not None:
+                self._lender.drop(source.order)
             if source.asked:
                 source.link.send(Failed(request.room, request.attempt, failure.code, failure.cause, failure.side))
         self._release(request)
@@ -395,4 +447,7 @@ class DecodePeer:
         if self._rooms.get(request.room) is request or not request.settled:
             return
         self._requests.pop(request.key, None)
+        for source in request.sources.values():
+            if source.order is not None:
+                self._lender.release(source.order)
         request.handle._life.settle()

@@ -1,21 +1,30 @@
-"""One decode rank of one room, on the sending side: what it asked for, and the write that serves it."""
+"""One decode rank of one room, on the sending side: what it asked for, and the writes that serve it.
+
+Straight and packed kinds are one job; each staged chunk that decode grants a place for is another. All state is
+touched by the loop thread only; jobs run on workers, touch only what they compute, and come back through the loop.
+"""
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from pdctl_transfer.errors import TransferError
-from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
+from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult
 from pdctl_transfer.plan import bind
 from pdctl_transfer.session.checksum import sums
+from pdctl_transfer.session.cost import Way
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Identity, Link
-from pdctl_transfer.session.messages import Ask, Grant, Settled
+from pdctl_transfer.session.link import Link
+from pdctl_transfer.session.messages import Ask, Grant, Landed, Settled
+from pdctl_transfer.session.packing import Chunk, chunks
 from pdctl_transfer.session.work import Part
+from pdctl_transfer.session.workers import Job
+from pdctl_transfer.session.writer import Scratch, needs_scratch, packed_blocks, staged_blocks
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
@@ -30,44 +39,91 @@ class Sent(Struct, frozen=True):
     metadata: bytes
 
 
-class Leg:
-    """Touched by the loop thread, but for `job`, which runs on a worker and touches only what it computes."""
+class Tally:
+    """What was moved of one kind, or by one job."""
 
-    def __init__(self, ask: Ask, link: Link, part: Part, me: Identity, transfer_s: float) -> None:
+    __slots__ = ("blocks", "bytes", "calls", "seconds")
+
+    def __init__(self) -> None:
+        self.blocks = self.bytes = self.calls = 0
+        self.seconds = 0.0
+
+    def add(self, other: "Tally") -> None:
+        """Add another's figures."""
+        self.blocks += other.blocks
+        self.bytes += other.bytes
+        self.calls += other.calls
+        self.seconds += other.seconds
+
+
+class Outcome(NamedTuple):
+    """What a job brings back: its result, what it moved by kind ("" for all straight ones), scratch still in use."""
+
+    result: WriteResult
+    tallies: dict[str, Tally]
+    held: list[int]
+
+
+class Leg:
+    """See the module."""
+
+    def __init__(self, ask: Ask, link: Link, part: Part, peer: "PrefillPeer") -> None:
         self.room, self.attempt, self.verify = ask.room, ask.attempt, ask.verify
         self.indices = {kind: np.frombuffer(data, dtype="<i8") for kind, data in ask.indices.items()}
-        self.staged = frozenset(ask.staged)
-        self.link, self.part, self._me = link, part, me
-        self.deadline = Deadline(transfer_s)
-        self.job = self._run
-        self.queued = self.busy = self.written = self.confirmed = self.dead = False
+        self.ways: dict[str, Way] = ask.ways
+        self.link, self.part, self._peer = link, part, peer
+        self.deadline = Deadline(peer.options.waiting_s + peer.options.transfer_s)
+        self.jobs: list[Job] = []
+        """Queued and running jobs."""
+        self.queued = self.written = self.confirmed = self.dead = False
         self.may_write = False
-        """The write failed in a way after which the fabric may go on writing."""
+        """A write failed in a way after which the fabric may go on writing."""
         self.settled = True
         """Nothing of it is under way: True before it starts, and after it provably ended."""
         self.released: Callable[[], None] = lambda: None
         """Called whenever the room's buffers may have become free."""
         self.failure: Failure | None = None
         self.sums: dict[str, int] = {}
-        self.blocks = self.bytes = self.calls = 0
+        self.tallies: dict[str, Tally] = {}
         self.queued_at = self.started_at = self.ended_at = 0.0
+        self._chunk_bytes = ask.chunk_bytes
+        self._chunks: list[tuple[str, Chunk]] = []
+        self._granted: set[int] = set()
+        self._landed = 0
+        self._straight_done = False
+        self._held: list[int] = []
         self._sent: Sent | None = None
-        self._peer: PrefillPeer | None = None
 
-    def queue(self, sent: Sent, peer: "PrefillPeer") -> None:
+    def queue(self, sent: Sent) -> None:
         """Have it written."""
-        self._sent, self._peer = sent, peer
-        self.queued = self.busy = True
-        self.settled = False
+        self._sent = sent
+        self.queued, self.settled = True, False
         self.queued_at = time.monotonic()
-        peer.submit(self)
+        split = self.part.split(self.ways)
+        for kind, strips in split.staged.items():
+            items = len(sent.indices.get(kind, ()))
+            self._chunks += [(kind, chunk) for chunk in chunks(strips, items, self._chunk_bytes)]
+        self._submit(self._straight, None)
 
     def granted(self, grant: Grant) -> None:
-        """A chunk of staging is ours."""
+        """A place for a staged chunk; repeated or wrong ones change nothing."""
+        if self.dead or not 0 <= grant.chunk < len(self._chunks) or grant.chunk in self._granted:
+            return
+        self._granted.add(grant.chunk)
+        self._submit(partial(self._staged, grant.chunk, grant.base), grant.chunk)
+
+    def stop(self) -> None:
+        """Let running jobs end at the next batch, and queued ones never start."""
+        self.dead = True
+        self.deadline.cancel()
+        self.jobs = [job for job in self.jobs if not self._peer.workers.abandon(job)]
 
     def settle(self) -> None:
         """Nothing of it can land any more."""
         self.settled = True
+        for slot in self._held:
+            self._peer.scratch.give(slot)
+        self._held.clear()
         self.report()
 
     def report(self) -> None:
@@ -75,39 +131,108 @@ class Leg:
         if self.settled:
             self.link.send(Settled(self.room, self.attempt))
 
-    def _run(self) -> None:
-        assert self._sent is not None
-        assert self._peer is not None
-        peer = self._peer
-        self.started_at = time.monotonic()
-        peer.loop.call(peer.writing, self)
-        try:
-            result = self._write(self._sent)
-            if result.ok:
-                self.sums = sums(self.part, self._me.regions, self._sent.indices, self.verify, side="prefill")
-        except TransferError as error:
-            result = WriteResult(ok=False, settled=True, code=error.code, cause=error.message)
-        self.ended_at = time.monotonic()
-        self.calls = result.calls
-        peer.loop.call(self._over, result)
+    def _submit(self, work: Callable[[], Outcome], chunk: int | None) -> None:
+        def job() -> None:
+            try:
+                outcome = work()
+            except TransferError as error:
+                outcome = Outcome(WriteResult(ok=False, settled=True, code=error.code, cause=error.message), {}, [])
+            self._peer.loop.call(self._over, job, chunk, outcome)
 
-    def _write(self, sent: Sent) -> WriteResult:
-        hello = self.link.hello
+        self.jobs.append(job)
+        self._peer.workers.submit(job)
+
+    # On workers.
+
+    def _straight(self) -> Outcome:
+        """Everything that is not staged."""
+        self.started_at = self.started_at or time.monotonic()
+        self._peer.loop.call(self._peer.writing, self)
+        sent, me, hello = self._sent, self._peer.me, self.link.hello
+        assert sent is not None
         assert hello is not None
-        fabric = self._me.fabric
-        if self.link.peer is None:
-            self.link.peer = fabric.connect(hello.address)
-        blocks = Blocks(*bind(self.part.plan, self._me.regions, hello.regions, sent.indices, self.indices))
-        self.blocks, self.bytes = len(blocks.length), int(blocks.length.sum())
-        return fabric.write(self.link.peer, blocks, self.deadline)
-
-    def _over(self, result: WriteResult) -> None:
-        assert self._peer is not None
-        self.busy = False
-        self.written = result.ok
-        self.may_write = not result.settled
+        split = self.part.split(self.ways)
+        tallies: dict[str, Tally] = {}
+        held: list[int] = []
+        result = WriteResult(ok=True, settled=True)
+        if len(split.direct.columns):
+            blocks = Blocks(*bind(split.direct, me.regions, hello.regions, sent.indices, self.indices))
+            result = self._write(blocks, tallies.setdefault("", Tally()))
+        for kind, strips in split.packed.items():
+            ids, there = sent.indices.get(kind), self.indices.get(kind)
+            if ids is None or there is None or not result.ok:
+                continue
+            for chunk in chunks(strips, len(ids), self._chunk_bytes):
+                slot, scratch = self._scratch()
+                blocks = packed_blocks(self._peer.memory, chunk, ids, hello.regions, there, scratch)
+                result = self._write(blocks, tallies.setdefault(kind, Tally()))
+                self._return(slot, result, held)
+                if not result.ok:
+                    break
         if result.ok:
-            self.settled = True
+            self.sums = sums(self.part, self._peer.memory, sent.indices, self.verify, "prefill")
+        return Outcome(result, tallies, held)
+
+    def _staged(self, number: int, base: int) -> Outcome:
+        """One chunk, to the place that decode lent for it."""
+        assert self._sent is not None
+        kind, chunk = self._chunks[number]
+        ids = self._sent.indices[kind]
+        held: list[int] = []
+        tally = Tally()
+        if needs_scratch(chunk, ids):
+            slot, scratch = self._scratch()
+            result = self._write(staged_blocks(self._peer.memory, chunk, ids, base, scratch), tally)
+            self._return(slot, result, held)
         else:
-            self.failure = Failure(result.code or "PD4011", f"{self.link.name}: {result.cause}", "decode")
+            result = self._write(staged_blocks(self._peer.memory, chunk, ids, base, None), tally)
+        return Outcome(result, {kind: tally}, held)
+
+    def _write(self, blocks: Blocks, tally: Tally) -> WriteResult:
+        began = time.monotonic()
+        result = self._peer.me.fabric.write(self._reach(), blocks, self.deadline)
+        tally.seconds += time.monotonic() - began
+        tally.blocks += len(blocks.length)
+        tally.bytes += int(blocks.length.sum())
+        tally.calls += result.calls
+        return result
+
+    def _reach(self) -> Peer:
+        if self.link.peer is None:
+            assert self.link.hello is not None
+            self.link.peer = self._peer.me.fabric.connect(self.link.hello.address)
+        return self.link.peer
+
+    def _scratch(self) -> tuple[int, Scratch]:
+        area = self._peer.scratch
+        slot = area.take(self.deadline.remaining)
+        if slot is None:
+            raise TransferError("no scratch memory came free in time", code="PD4041")
+        return slot, Scratch(area.base(slot), area.bytes(slot))
+
+    def _return(self, slot: int, result: WriteResult, held: list[int]) -> None:
+        if result.settled:
+            self._peer.scratch.give(slot)
+        else:
+            held.append(slot)
+
+    # Back on the loop.
+
+    def _over(self, job: Job, chunk: int | None, outcome: Outcome) -> None:
+        result = outcome.result
+        self.jobs = [other for other in self.jobs if other is not job]
+        self._held += outcome.held
+        for kind, tally in outcome.tallies.items():
+            self.tallies.setdefault(kind, Tally()).add(tally)
+        self.may_write |= not result.settled
+        self.ended_at = time.monotonic()
+        if not result.ok:
+            self.failure = self.failure or Failure(result.code, f"{self.link.name}: {result.cause}", "decode")
+        elif chunk is None:
+            self._straight_done = True
+        else:
+            self._landed += 1
+            self.link.send(Landed(self.room, self.attempt, chunk))
+        self.written = self._straight_done and self._landed == len(self._chunks)
+        self.settled = self.written
         self._peer.finished(self)

@@ -6,7 +6,8 @@ peer would misread.
 
 from msgspec import Struct, msgpack
 
-from pdctl_transfer.session.options import Rank, Region
+from pdctl_transfer.session.cost import Way
+from pdctl_transfer.session.options import Rank, Region, Verify
 
 PROTOCOL = 1
 
@@ -90,13 +91,15 @@ class Refuse(Message, frozen=True, tag="X"):
 
 
 class Ask(Message, frozen=True, tag="Q"):
-    """Decode to prefill: write this room's state to these ids. `staged` lists the kinds that go through staging."""
+    """Decode to prefill: write this room's state to these ids (little-endian int64), each kind in this way. Staged
+    chunks are of at most `chunk_bytes`."""
 
     room: int
     attempt: str
     indices: dict[str, bytes]
-    staged: tuple[str, ...]
-    verify: str
+    ways: dict[str, Way]
+    chunk_bytes: int
+    verify: Verify
 
 
 class Ready(Message, frozen=True, tag="Y"):
@@ -114,13 +117,12 @@ class Start(Message, frozen=True, tag="S"):
 
 
 class Grant(Message, frozen=True, tag="G"):
-    """Decode to prefill: put staged chunk number `chunk` at this address, `room_bytes` are yours."""
+    """Decode to prefill: put staged chunk number `chunk` at this address."""
 
     room: int
     attempt: str
     chunk: int
     base: int
-    room_bytes: int
 
 
 class Landed(Message, frozen=True, tag="N"):

@@ -15,6 +15,7 @@ from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
 from pdctl_transfer.session.client import Registration
 from pdctl_transfer.session.leg import Leg, Sent
@@ -35,6 +36,7 @@ from pdctl_transfer.session.messages import (
     Start,
 )
 from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.packing import Memory
 from pdctl_transfer.session.recent import Recent
 from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.workers import Workers
@@ -99,9 +101,11 @@ class PrefillPeer:
     ) -> None:
         self.options = options or Options()
         self.telemetry = Telemetry("prefill", str(rank), self.options.events)
-        self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
         self.loop = Loop(f"pdctl-prefill-{rank}")
-        self._workers = Workers(f"pdctl-write-{rank}", self.options.writers)
+        self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
+        self.memory = Memory(self.me.regions)
+        self.scratch = Area(fabric, self.options.writers * self.options.chunk_bytes, self.options.chunk_bytes)
         self._provers = Workers(f"pdctl-settle-{rank}", 1)
         self._rooms: dict[int, Room] = {}
         self._legs: dict[tuple[int, str], Leg] = {}
@@ -118,7 +122,7 @@ class PrefillPeer:
             self.loop.stop()
             raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4003") from error
         host = self.options.advertise or self.options.host
-        record = Register(rank, host, self._listener.port, self._me.incarnation, self._me.encoded)
+        record = Register(rank, host, self._listener.port, self.me.incarnation, self.me.encoded)
         self._registration: Registration = self.loop.ask(
             lambda: Registration(self.loop, registry, self.options, record)
         )
@@ -143,8 +147,9 @@ class PrefillPeer:
                 self._fail(room, gone)
 
         self.loop.call(end)
-        self._workers.close(5.0)
+        self.workers.close(5.0)
         self._provers.close(5.0)
+        self.scratch.close()
 
         def leave() -> None:
             self._registration.close()
@@ -169,7 +174,7 @@ class PrefillPeer:
         room.timer = Timer(self.loop, lambda failure: self._fail(room, failure))
         room.timer.arm(self.options.bootstrap_s, self._unasked(room))
         self._registration.room_at(handle.room)
-        fault = fallback_fault(self._me) or self._given_up.get(handle.room)
+        fault = fallback_fault(self.me) or self._given_up.get(handle.room)
         if fault is not None:
             self._given_up.forget(handle.room)
             self._fail(room, fault)
@@ -195,7 +200,7 @@ class PrefillPeer:
     # Links.
 
     def _accept(self, channel: Channel) -> None:
-        self._links.add(Link(self._me, channel, self, connector=False))
+        self._links.add(Link(self.me, channel, self, connector=False))
 
     def ready(self, link: Link) -> None:
         """Decode ranks ask when they want."""
@@ -281,10 +286,10 @@ class PrefillPeer:
             link.send(Failed(ask.room, ask.attempt, "PD4023", cause, "decode"))
             link.send(Settled(ask.room, ask.attempt))
             return
-        mine = RankId(self._me.rank.pp, self._me.rank.tp)
+        mine = RankId(self.me.rank.pp, self.me.rank.tp)
         room.dp = link.hello.rank.dp
         room.expected = link.pair_plan.decode_ranks(mine)
-        leg = Leg(ask, link, link.pair_plan.part(mine, rank), self._me, self.options.transfer_s)
+        leg = Leg(ask, link, link.pair_plan.part(mine, rank), self)
         room.legs[rank] = self._legs[(ask.room, ask.attempt)] = leg
         if room.handle is not None:
             link.send(Ready(ask.room, ask.attempt))
@@ -330,11 +335,7 @@ class PrefillPeer:
             if fault is not None:
                 self._fail(room, fault)
                 return
-            leg.queue(room.sent, self)
-
-    def submit(self, leg: Leg) -> None:
-        """Run the leg's next write on a worker."""
-        self._workers.submit(leg.job)
+            leg.queue(room.sent)
 
     def writing(self, leg: Leg) -> None:
         """The first byte of a leg is about to move."""
@@ -347,15 +348,16 @@ class PrefillPeer:
             room.timer.arm(self.options.transfer_s, Failure("PD4031", late, "decode"))
 
     def finished(self, leg: Leg) -> None:
-        """A leg's write has come to its end, good or bad."""
+        """One of a leg's jobs has come to its end, good or bad."""
         room = self._rooms.get(leg.room)
-        self.telemetry.wrote(leg)
-        if leg.failure is not None and room is not None and room.handle is not None:
-            self._fail(room, leg.failure)
-        if not leg.dead and leg.written and room is not None and room.sent is not None:
-            leg.link.send(Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
         if leg.dead:
-            self._settle(leg)
+            if not leg.jobs:
+                self._settle(leg)
+        elif leg.failure is not None and room is not None:
+            self._fail(room, leg.failure)
+        elif leg.written and room is not None and room.sent is not None:
+            self.telemetry.wrote(leg)
+            leg.link.send(Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
 
     def _unasked(self, room: Room) -> Failure:
         cause = f"room {room.room}: no decode rank asked for it in {self.options.bootstrap_s:g} s"
@@ -385,13 +387,10 @@ class PrefillPeer:
         self._ended.put(room.room, failure)
         self.telemetry.ended(room.room, failure, handle._life.reached)
         for leg in room.legs.values():
-            leg.dead = True
-            leg.deadline.cancel()
+            leg.stop()
             leg.link.send(Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))
             leg.released = lambda: self._maybe_free(room)
-            if leg.busy and self._workers.abandon(leg.job):
-                leg.busy = False
-            if not leg.busy:
+            if not leg.jobs:
                 self._settle(leg)
         self._maybe_free(room)
 
@@ -416,7 +415,7 @@ class PrefillPeer:
     def _prove(self, leg: Leg) -> None:
         """On a worker: ask the fabric for its proof, again each second until it has one."""
         peer = leg.link.peer
-        leg.may_write = peer is not None and not self._me.fabric.settle(peer)
+        leg.may_write = peer is not None and not self.me.fabric.settle(peer)
         if leg.may_write:
             self.loop.call(self.loop.later, PROVE_EVERY_S, self._settle, leg)
         else:
@@ -427,6 +426,6 @@ class PrefillPeer:
 
     def _maybe_free(self, room: Room) -> None:
         """Sources may be used again when nothing reads them, or when whoever was written to is gone."""
-        free = all(leg.settled or (leg.link.channel.over and not leg.busy) for leg in room.legs.values())
+        free = all(leg.settled or (leg.link.channel.over and not leg.jobs) for leg in room.legs.values())
         if room.handle is not None and free:
             room.handle._life.settle()

@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.session.checksum import sums
-from pdctl_transfer.session.options import Region, Verify
+from pdctl_transfer.session.options import Verify
+from pdctl_transfer.session.packing import Memory
 from pdctl_transfer.session.work import Part
 
 
 def verify(
     sent: Iterable[tuple[Part, dict[str, int]]],
-    regions: tuple[Region, ...],
+    memory: Memory,
     indices: Mapping[str, NDArray[np.int64]],
     how: Verify,
 ) -> str:
@@ -20,7 +21,7 @@ def verify(
     if how == "none":
         return ""
     for part, expected in sent:
-        found = sums(part, regions, indices, how, side="decode")
+        found = sums(part, memory, indices, how, "decode")
         for kind, value in found.items():
             if kind in expected and expected[kind] != value:
                 return f"{kind}: what landed is not what {part.source} sent"

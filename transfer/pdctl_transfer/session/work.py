@@ -1,25 +1,43 @@
 """What a pair of layouts means for single ranks: who talks to whom, and what one rank writes into another."""
 
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plan import Plan, RankId, make_plan
+from pdctl_transfer.session.cost import Way
+from pdctl_transfer.session.packing import Strip, strips
 
 Column = NDArray[np.int64]
+
+
+class Split(NamedTuple):
+    """A part, cut by the ways its kinds travel. `direct` is a plan; of the others, strips by kind."""
+
+    direct: Plan
+    packed: dict[str, tuple[Strip, ...]]
+    staged: dict[str, tuple[Strip, ...]]
 
 
 class Part:
     """What one prefill rank writes into one decode rank: `plan` narrowed to both, and its rows by kind."""
 
-    def __init__(self, plan: Plan, source: RankId, destination: RankId) -> None:
+    def __init__(self, plan: Plan, source: RankId, destination: RankId, entries: tuple[Entry, ...]) -> None:
         self.plan, self.source, self.destination = plan, source, destination
-        kinds = np.array([pair.kind for pair in plan.pairs], dtype=object)[plan.columns.pair]
-        self.rows: dict[str, Column] = {str(kind): np.flatnonzero(kinds == kind) for kind in dict.fromkeys(kinds)}
+        self.decode_tp = plan.decode_tp
+        self._entries = entries
+        kinds = [plan.pairs[p].kind for p in plan.columns.pair.tolist()]
+        self.rows: dict[str, Column] = {
+            kind: np.array([i for i, k in enumerate(kinds) if k == kind]) for kind in dict.fromkeys(kinds)
+        }
         """Rows of the plan's columns for each kind, in plan order."""
+        self._splits: dict[tuple[tuple[str, str], ...], Split] = {}
+        self._weights: dict[object, NDArray[np.uint64]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -27,10 +45,51 @@ class Part:
         return tuple(self.rows)
 
     @cached_property
-    def item_bytes(self) -> dict[str, int]:
-        """Bytes that move for one index of each kind."""
-        columns = self.plan.columns
-        return {kind: int((columns.length[rows] * columns.count[rows]).sum()) for kind, rows in self.rows.items()}
+    def strips(self) -> dict[str, tuple[Strip, ...]]:
+        """The strips of each kind."""
+        return {kind: strips(self.plan, rows) for kind, rows in self.rows.items()}
+
+    def strips_of(self, kind: str) -> list[tuple[Strip, Entry, str]]:
+        """The kind's strips, each with the decode entry it fills and a name that both sides give that entry."""
+        pairs = dict.fromkeys(self.plan.columns.pair[self.rows[kind]].tolist())
+        names = [self.plan.pairs[p] for p in pairs]
+        keys = [f"{pair.kind}/{pair.layer}/{pair.tensor}/{pair.n}" for pair in names]
+        entries = [self._entries[pair.dst_index] for pair in names]
+        return list(zip(self.strips[kind], entries, keys, strict=True))
+
+    def cached_weights(self, key: object, make: Callable[[], NDArray[np.uint64]]) -> NDArray[np.uint64]:
+        """Weights depend on the layout only: computed once."""
+        if key not in self._weights:
+            self._weights[key] = make()
+        return self._weights[key]
+
+    def split(self, ways: Mapping[str, Way]) -> Split:
+        """The part by ways. Of a packed kind, what needs no gathering goes straight."""
+        key = tuple(sorted(ways.items()))
+        if key not in self._splits:
+            self._splits[key] = self._split(ways)
+        return self._splits[key]
+
+    def _split(self, ways: Mapping[str, Way]) -> Split:
+        straight: list[Column] = []
+        packed: dict[str, tuple[Strip, ...]] = {}
+        staged: dict[str, tuple[Strip, ...]] = {}
+        for kind, rows in self.rows.items():
+            way = ways.get(kind, "direct")
+            if way == "staged":
+                staged[kind] = self.strips[kind]
+            elif way == "packed":
+                pair_of = self.plan.columns.pair[rows]
+                pairs = list(dict.fromkeys(pair_of.tolist()))
+                scattered = [strip.src_run < 0 for strip in self.strips[kind]]
+                packed[kind] = tuple(s for s, gather in zip(self.strips[kind], scattered, strict=True) if gather)
+                whole = [p for p, gather in zip(pairs, scattered, strict=True) if not gather]
+                straight.append(rows[np.isin(pair_of, whole)])
+            else:
+                straight.append(rows)
+        rows = np.sort(np.concatenate(straight)) if straight else np.zeros(0, dtype=np.int64)
+        plan = Plan(self.plan.pairs, self.plan.columns.where(rows), self.plan.prefill_tp, self.plan.decode_tp)
+        return Split(plan, packed, staged)
 
 
 class PairPlan:
@@ -55,7 +114,9 @@ class PairPlan:
         """What `src` writes into `dst`; possibly nothing."""
         key = (src, dst)
         if key not in self._parts:
-            self._parts[key] = Part(self.plan.between(src, dst), src, dst)
+            stage = next(stage for stage in self.decode.stages if stage.pp_rank == dst.pp)
+            entries = tuple(entry for component in stage.components for entry in component.entries)
+            self._parts[key] = Part(self.plan.between(src, dst), src, dst, entries)
         return self._parts[key]
 
 

@@ -1,0 +1,57 @@
+"""A registered area cut into equal slots, lent and given back: the receiver's staging, the sender's scratch."""
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdctl_transfer.fabric.base import Fabric
+
+
+class Area:
+    """`nbytes` cut into slots of `slot_bytes`, registered with the fabric until `close`. For any thread.
+
+    Raises FabricError PD4014 where the fabric refuses the memory.
+    """
+
+    def __init__(self, fabric: Fabric, nbytes: int, slot_bytes: int) -> None:
+        self.slot_bytes = slot_bytes
+        self.slots = nbytes // slot_bytes
+        self._fabric = fabric
+        self._bytes = np.empty(self.slots * slot_bytes, dtype=np.uint8)
+        self._free = list(range(self.slots))
+        self._lock = threading.Condition()
+        if self.slots:
+            fabric.register(self.base(0), self._bytes.nbytes)
+
+    def take(self, timeout: float = 0.0) -> int | None:
+        """A free slot, or None where none came free in time."""
+        with self._lock:
+            if not self._lock.wait_for(lambda: self._free, timeout):
+                return None
+            return self._free.pop()
+
+    def give(self, slot: int) -> None:
+        """Return a slot that nobody writes any more."""
+        with self._lock:
+            self._free.append(slot)
+            self._lock.notify()
+
+    @property
+    def free(self) -> int:
+        """Slots that are not lent."""
+        return len(self._free)
+
+    def base(self, slot: int) -> int:
+        """Address of a slot."""
+        return int(self._bytes.ctypes.data) + slot * self.slot_bytes
+
+    def bytes(self, slot: int) -> NDArray[np.uint8]:
+        """The slot's memory."""
+        return self._bytes[slot * self.slot_bytes : (slot + 1) * self.slot_bytes]
+
+    def close(self) -> None:
+        """Deregister. The memory lives as long as anybody uses it."""
+        if self.slots:
+            self._fabric.deregister(self.base(0))
+            self.slots = 0

@@ -1,0 +1,129 @@
+"""Lending the receiver's staging area: who gets the next slot, and what happens to what landed in it.
+
+Each source of a request with staged kinds has an *order*: its chunks. A slot is granted for one chunk, comes back when
+the chunk was scattered into place, and goes to the order that holds fewest. So memory is bounded, requests share it,
+and a slow one keeps at most WINDOW slots. Slots of a failed request are kept until its source is settled.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdctl_transfer.session.area import Area
+from pdctl_transfer.session.loop import Loop
+from pdctl_transfer.session.packing import Chunk, Memory, chunk_bytes, scatter
+from pdctl_transfer.session.workers import Workers
+
+WINDOW: Final = 3
+"""Chunks of one source under way at once: one on the wire, one being scattered, one in the control channel."""
+
+Column = NDArray[np.int64]
+
+
+class Order:
+    """The staged chunks of one source of one request. Loop thread only, but for `seconds`."""
+
+    def __init__(
+        self,
+        chunks: list[tuple[str, Chunk]],
+        ids: Mapping[str, Column],
+        grant: Callable[[int, int], None],
+        done: Callable[[], None],
+    ) -> None:
+        self.chunks, self.ids = chunks, ids
+        self.grant, self.done = grant, done
+        self.next = 0
+        self.scattered = 0
+        self.slots: dict[int, int] = {}
+        """Slots by the chunk they are lent for."""
+        self.landed: set[int] = set()
+        self.dropped = False
+        self.seconds = 0.0
+        """Time spent scattering."""
+
+    @property
+    def complete(self) -> bool:
+        """Every chunk is in place."""
+        return self.scattered == len(self.chunks)
+
+    @property
+    def wants(self) -> bool:
+        """Whether it can use another slot."""
+        return not self.dropped and self.next < len(self.chunks) and len(self.slots) < WINDOW
+
+
+class Lender:
+    """Lends the slots of an area to orders."""
+
+    def __init__(self, loop: Loop, area: Area, memory: Memory, workers: Workers) -> None:
+        self._loop, self._area, self._memory, self._workers = loop, area, memory, workers
+        self._orders: list[Order] = []
+
+    @property
+    def free(self) -> int:
+        """Slots that are not lent."""
+        return self._area.free
+
+    def start(self, order: Order) -> None:
+        """The source is about to write: it may have slots."""
+        self._orders.append(order)
+        self._pump()
+
+    def landed(self, order: Order, number: int) -> None:
+        """A chunk is in its slot: put it into place. Unknown and repeated ones change nothing."""
+        if order.dropped or number not in order.slots or number in order.landed:
+            return
+        order.landed.add(number)
+        self._workers.submit(lambda: self._scatter(order, number))
+
+    def drop(self, order: Order) -> None:
+        """The request has failed: no more slots for it, and those it has stay away until `release`."""
+        order.dropped = True
+        if order in self._orders:
+            self._orders.remove(order)
+
+    def release(self, order: Order) -> None:
+        """Nothing more will land in the slots of a dropped order. Those being scattered come back by themselves."""
+        for number in [number for number in order.slots if number not in order.landed]:
+            self._area.give(order.slots.pop(number))
+        self._pump()
+
+    def _scatter(self, order: Order, number: int) -> None:
+        """On a worker."""
+        began = time.monotonic()
+        kind, chunk = order.chunks[number]
+        packed = self._area.bytes(order.slots[number])
+        if not order.dropped:
+            for segment in chunk:
+                scatter(self._memory, segment, order.ids[kind], packed)
+        order.seconds += time.monotonic() - began
+        self._loop.call(self._scattered, order, number)
+
+    def _scattered(self, order: Order, number: int) -> None:
+        self._area.give(order.slots.pop(number))
+        order.scattered += 1
+        if order.complete and order in self._orders:
+            self._orders.remove(order)
+        self._pump()
+        if not order.dropped:
+            order.done()
+
+    def _pump(self) -> None:
+        """Grant while there are slots: to the order that holds fewest, the first of them in turn."""
+        while True:
+            hungry = [order for order in self._orders if order.wants]
+            if not hungry:
+                return
+            slot = self._area.take()
+            if slot is None:
+                return
+            order = min(hungry, key=lambda order: len(order.slots))
+            self._orders.remove(order)
+            self._orders.append(order)
+            number, order.next = order.next, order.next + 1
+            order.slots[number] = slot
+            assert chunk_bytes(order.chunks[number][1]) <= self._area.slot_bytes
+            order.grant(number, self._area.base(slot))
