@@ -1,6 +1,5 @@
 """Judgements a peer makes before it moves anything: of the pair, of its fabric, of index lists."""
 
-import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.layout.manifest import Manifest
-from pdctl_transfer.rules.outcome import Finding
+from pdctl_transfer.rules import Finding, Pair, judge
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.options import Region
 from pdctl_transfer.session.work import Part
@@ -23,9 +22,7 @@ SINGLE = frozenset({"slot", "row"})
 
 def default_check(prefill: Manifest, decode: Manifest) -> Iterable[Finding]:
     """Findings of the core's own rules."""
-    rules = importlib.import_module("pdctl_transfer.rules")
-    judge = getattr(rules, "judge_pair", None)
-    return () if judge is None else [found for found in judge(prefill, decode) if isinstance(found, Finding)]
+    return [outcome for outcome in judge(Pair.of(prefill, decode)) if isinstance(outcome, Finding)]
 
 
 def fallback_fault(me: "Identity") -> Failure | None:

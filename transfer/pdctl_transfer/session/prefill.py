@@ -85,7 +85,7 @@ class Room:
 class PrefillPeer:
     """One prefill rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
 
-    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4003 where it cannot listen.
+    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4015 where it cannot listen.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PrefillPeer:
             self._listener = self.loop.listen(self.options.host, 0, self._accept, self.options.secret)
         except OSError as error:
             self.loop.stop()
-            raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4003") from error
+            raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4015") from error
         host = self.options.advertise or self.options.host
         record = Register(rank, host, self._listener.port, self.me.incarnation, self.me.encoded)
         self._registration: Registration = self.loop.ask(

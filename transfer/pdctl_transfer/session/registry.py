@@ -78,7 +78,7 @@ class Table:
 
 
 class Registry:
-    """Serves a `Table`. Raises FabricError PD4003 where the port cannot be had."""
+    """Serves a `Table`. Raises FabricError PD4015 where the port cannot be had."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, secret: bytes | None = None) -> None:
         self._table = Table()
@@ -88,7 +88,7 @@ class Registry:
             self._listener = self._loop.listen(host, port, self._accept, secret)
         except OSError as error:
             self._loop.stop()
-            raise FabricError(f"registry cannot listen on {host}:{port}: {error}", code="PD4003") from error
+            raise FabricError(f"registry cannot listen on {host}:{port}: {error}", code="PD4015") from error
         self.host = host
         self.port = self._listener.port
         self._loop.call(self._sweep)
