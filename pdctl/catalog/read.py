@@ -1,7 +1,6 @@
 """Reads `codes.toml`: one typed entry a code, and the words of a finding made from its templates."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import cache
@@ -90,8 +89,7 @@ def section_of(code: str) -> str:
 @cache
 def entries() -> Mapping[str, CatalogEntry]:
     """Every code, in the order of the file, retired ones included."""
-    raw = tomllib.loads(_text())
-    return {code: msgspec.convert({"code": code, **fields}, CatalogEntry) for code, fields in raw.items()}
+    return {code: msgspec.convert({"code": code, **fields}, CatalogEntry) for code, fields in _parse(_text()).items()}
 
 
 def lookup(code: str) -> CatalogEntry:
@@ -128,6 +126,12 @@ def words(finding: Finding) -> Words:
     )
 
 
+def _parse(text: str) -> dict[str, dict[str, Any]]:
+    import tomllib
+
+    return tomllib.loads(text)
+
+
 @cache
 def _text() -> str:
     return files("pdctl.catalog").joinpath("codes.toml").read_text(encoding="utf-8")
@@ -139,4 +143,4 @@ def _one(code: str) -> CatalogEntry:
     match = re.search(rf"^\[{re.escape(code)}\]\n(?:(?!\[PD).*\n?)*", _text(), re.MULTILINE)
     if match is None:
         raise KeyError(code)
-    return msgspec.convert({"code": code, **tomllib.loads(match[0])[code]}, CatalogEntry)
+    return msgspec.convert({"code": code, **_parse(match[0])[code]}, CatalogEntry)

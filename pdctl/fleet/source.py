@@ -52,8 +52,8 @@ def read(path: Path) -> bytes:
 def parse(content: bytes, path: str) -> Document:
     """Parse one YAML document. Raises FleetFileError: PD0006 for what is not YAML, PD0007 for a repeated key."""
     text = _decode(content, path)
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is None:
             raise FleetFileError("the file is empty", where=path, code="PD0006")
@@ -65,8 +65,6 @@ def parse(content: bytes, path: str) -> Document:
         raise FleetFileError(" ".join(str(error).split()), where=path, code="PD0006") from error
     except RecursionError:
         raise FleetFileError("nested too deeply", where=path, code="PD0006") from None
-    finally:
-        loader.dispose()
     return document
 
 

@@ -1,4 +1,4 @@
-"""`pdctl check` on the contract's example manifests, as its user. Goldens: `PDCTL_GOLDEN=write pytest tests/unit/check`."""
+"""`pdctl check` on the contract's example manifests, as its user. Goldens: `PDCTL_GOLDEN=write pytest …`."""
 
 import json
 import os
