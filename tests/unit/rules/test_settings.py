@@ -97,6 +97,15 @@ def test_models(prefill: Model, decode: Model, codes: set[str]) -> None:
     assert set(findings(_sides({"model": prefill}, {"model": decode}))) == codes
 
 
+@pytest.mark.code("PD1013")
+def test_vllm_compares_the_path_of_the_model() -> None:
+    """One model under two names is refused by its handshake; SGLang does not look."""
+    vllm = {"engine": "vllm", "version": "0.32.0", "backend": "nixl"}
+    named = {"model": Model("other", "fam", "sha256:00")}
+    assert _severities(_sides(vllm, vllm | named)) == {"PD1013": "warning"}
+    assert _severities(_sides({}, named)) == {}
+
+
 @pytest.mark.code("PD1014")
 def test_versions() -> None:
     """A warning on SGLang, an error on vLLM, whose handshake refuses it; unknown is skipped."""

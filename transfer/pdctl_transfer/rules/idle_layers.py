@@ -7,16 +7,17 @@ stage sends what it never filled over what another one did. The reference engine
 from collections.abc import Iterator
 
 from pdctl_transfer.rules.outcome import Outcome
-from pdctl_transfer.rules.pair import Pair
+from pdctl_transfer.rules.pair import Pair, listed
 
 #: Engines that send whatever a stage registers.
 SEND_ALL = frozenset({"sglang"})
 
 
 def check_idle_layers(pair: Pair) -> Iterator[Outcome]:
-    """One finding for each stage and kind."""
-    if pair.prefill.engine.name not in SEND_ALL:
-        return
-    for problem in pair.pairing.of("not_computed"):
-        what = f"{problem.kind}: prefill {problem.text}, and SGLang sends them all the same"
-        yield pair.finding("PD1020", [*pair.evidence("pp"), pair.prefill_side.said(problem.text)], what=what)
+    """One finding; its evidence is every stage and kind."""
+    idle = pair.pairing.of("not_computed")
+    if idle and pair.prefill.engine.name in SEND_ALL:
+        kinds = listed(problem.kind for problem in idle)
+        what = f"{kinds}: prefill stages register layers that they do not compute, and SGLang sends them all the same"
+        said = (pair.prefill_side.said(f"{problem.kind}: {problem.text}") for problem in idle)
+        yield pair.finding("PD1020", [*pair.evidence("pp"), *said], what=what)

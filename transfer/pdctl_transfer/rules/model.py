@@ -9,17 +9,24 @@ from collections.abc import Iterator
 from pdctl_transfer.rules.outcome import Outcome
 from pdctl_transfer.rules.pair import Pair
 
+#: Engines whose handshake compares the model's path, so that one model under two paths is refused.
+BY_PATH = frozenset({"vllm"})
+
 
 def check_model(pair: Pair) -> Iterator[Outcome]:
     """Equal digests, or equal names and families where there is no digest to compare."""
     prefill, decode = pair.prefill.model, pair.decode.model
+    renamed = _last(prefill.name) != _last(decode.name)
     if prefill.config_digest and decode.config_digest:
-        if prefill.config_digest == decode.config_digest:
+        if prefill.config_digest != decode.config_digest:
+            what = f"the configs of {prefill.name} and {decode.name} have different geometry"
+            yield pair.finding("PD1013", pair.evidence("model", "config_digest"), what=what)
+        elif renamed and pair.engines & BY_PATH:
+            what = f"one geometry under two names, {prefill.name} and {decode.name}; vLLM's handshake compares paths"
+            yield pair.finding("PD1013", pair.evidence("model"), "warning", what=what)
+        else:
             yield pair.held("model", f"one config digest, {prefill.config_digest[:18]}")
-            return
-        what = f"the configs of {prefill.name} and {decode.name} have different geometry"
-        yield pair.finding("PD1013", pair.evidence("model", "config_digest"), what=what)
-    elif _last(prefill.name) != _last(decode.name):
+    elif renamed:
         what = f"{prefill.name} on prefill, {decode.name} on decode"
         yield pair.finding("PD1013", pair.evidence("model"), what=what)
     elif prefill.family and decode.family and prefill.family != decode.family:

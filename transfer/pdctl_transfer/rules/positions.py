@@ -11,11 +11,15 @@ from pdctl_transfer.rules.pair import Pair, listed
 
 
 def check_positions(pair: Pair) -> Iterator[Outcome]:
-    """One finding a kind."""
-    problems = {problem.kind: problem for problem in pair.pairing.of("engine_position", "position")}
-    for problem in problems.values():
-        what = f"{problem.kind}: {problem.text}"
-        yield pair.finding("PD1012", [*pair.evidence("pp"), pair.prefill_side.said(what)], what=what)
+    """One finding for all kinds that the engine pairs by position, one for those whose entries have no ids."""
+    problems = pair.pairing.of("engine_position", "position")
+    for reason in ("engine_position", "position"):
+        found = [problem for problem in problems if problem.reason == reason]
+        if found:
+            why = f"paired by position from {len(pair.prefill.stages)} prefill stages"
+            what = f"{listed(p.kind for p in found)}: {why if reason == 'engine_position' else found[0].text}"
+            said = (pair.prefill_side.said(f"{p.kind}: {p.text}") for p in found)
+            yield pair.finding("PD1012", [*pair.evidence("pp"), *said], what=what)
     bare = {e.src.kind for e in pair.pairing.pairs if e.src.entry.layer is None or e.dst.entry.layer is None}
     if bare and not problems:
         yield pair.held(
