@@ -1,6 +1,8 @@
 """A plan between two ranks, bound to addresses and index lists: the blocks to write.
 
-No loop over blocks or pages: rows that share an index list and a repeat count become one broadcast addition.
+Addresses are fixed when two ranks meet, indices come with each request: so `Binding` does the first once, and its
+`blocks` the second with no loop over blocks or pages. Rows that share an index list and a repeat count are one
+broadcast addition.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pdctl_transfer.errors import BindError
-from pdctl_transfer.plan.columns import Column, Columns, Plan
+from pdctl_transfer.plan.columns import Column, Columns, Plan, PlannedPair
 
 
 class HasRegion(Protocol):
@@ -42,39 +44,73 @@ def bind(
     src_indices: Indices,
     dst_indices: Indices,
 ) -> Blocks:
-    """The blocks of a plan between one source and one destination rank (`Plan.between`).
+    """The blocks of one request between two ranks, without keeping the binding. Raises as `Binding` and `blocks`."""
+    return Binding(plan, src_regions, dst_regions).blocks(src_indices, dst_indices)
 
-    Regions are one an entry of the rank's stage, in manifest order. Indices are the item ids of each kind, equally many
-    on both sides: the i-th source item goes to the i-th destination item. A kind without indices moves nothing. Items
-    that are copied whole and follow each other on both sides become one block.
 
-    Raises BindError (PD1031): the plan has several ranks a side, a region that is missing or of another item length,
-    index lists of unequal length, an index outside its region.
+class Workspace:
+    """Memory for blocks, used again: fresh pages cost more than the addresses written into them.
+
+    The blocks of one call are overwritten by the next; one workspace a thread.
     """
-    rows = plan.columns
-    for side in ((rows.src_pp, rows.src_tp), (rows.dst_pp, rows.dst_tp)):
-        if len(rows) and any(np.any(column != column[0]) for column in side):
-            raise BindError("the plan has several ranks a side; narrow it with between()")
-    used = np.unique(rows.pair)
-    src = _Side("source", plan, used, src_regions, src_indices)
-    dst = _Side("destination", plan, used, dst_regions, dst_indices)
-    kinds: dict[str, list[int]] = {}
-    for p in used.tolist():
-        kinds.setdefault(plan.pairs[p].kind, []).append(p)
 
-    jobs: list[_Job] = []
-    for kind, pairs in kinds.items():
-        items = _items(kind, src, dst, pairs)
-        if items is None:
-            continue
-        of_kind = rows.where(np.isin(rows.pair, pairs))
-        whole = (of_kind.length == src.item_len[of_kind.pair]) & (of_kind.length == dst.item_len[of_kind.pair])
-        for count in np.unique(of_kind.count).tolist():
-            for mask, run in ((~whole, items), (whole, _runs(items))):
-                part = of_kind.where(mask & (of_kind.count == count))
-                if len(part):
-                    jobs.append(_job(part, run, count, src, dst))
-    return _expand(jobs)
+    def __init__(self) -> None:
+        self._columns = np.empty((3, 0), dtype=np.int64)
+
+    def take(self, count: int) -> Blocks:
+        """Room for `count` blocks, uninitialised."""
+        if count > self._columns.shape[1]:
+            self._columns = np.empty((3, count), dtype=np.int64)
+        return Blocks(*self._columns[:, :count])
+
+
+class Binding:
+    """A plan between one source and one destination rank (`Plan.between`), bound to their regions.
+
+    Regions are one an entry of the rank's stage, in manifest order. Raises BindError (PD1031): a plan of several ranks
+    a side, a region that is missing or of another item length than the layout's.
+    """
+
+    def __init__(self, plan: Plan, src_regions: Sequence[HasRegion], dst_regions: Sequence[HasRegion]) -> None:
+        rows = plan.columns
+        for column in (rows.src_pp, rows.src_tp, rows.dst_pp, rows.dst_tp):
+            if np.any(column != column[:1]):
+                raise BindError("the plan has several ranks a side; narrow it with between()")
+        pairs = np.unique(rows.pair).tolist()
+        at = np.searchsorted(pairs, rows.pair)
+        used = [plan.pairs[p] for p in pairs]
+        src = [_region("source", pair, pair.src_index, pair.src_item_len, src_regions) for pair in used]
+        dst = [_region("destination", pair, pair.dst_index, pair.dst_item_len, dst_regions) for pair in used]
+        kinds = np.array([pair.kind for pair in used], dtype=object)
+        self._kinds = {
+            kind: _Kind(
+                kind,
+                min(region.items for region, pair in zip(src, used, strict=True) if pair.kind == kind),
+                min(region.items for region, pair in zip(dst, used, strict=True) if pair.kind == kind),
+                _groups(rows, kinds[at] == kind, _Side.of(src, at), _Side.of(dst, at)),
+            )
+            for kind in dict.fromkeys(kinds.tolist())
+        }
+
+    def blocks(self, src_indices: Indices, dst_indices: Indices, workspace: Workspace | None = None) -> Blocks:
+        """The blocks for these items: by kind the item ids of each side, the i-th source goes to the i-th destination.
+
+        A kind without indices moves nothing. Items that are copied whole and follow each other on both sides become
+        one block. Raises BindError (PD1031): lists of unequal length, an index outside its region.
+        """
+        jobs: list[tuple[_Group, _Items]] = []
+        for kind in self._kinds.values():
+            items = kind.items(src_indices.get(kind.name, ()), dst_indices.get(kind.name, ()))
+            if len(items.src):
+                jobs += [(group, _runs(items) if group.whole else items) for group in kind.groups]
+        total = sum(group.blocks(items) for group, items in jobs)
+        out = (workspace or Workspace()).take(total)
+        start = 0
+        for group, items in jobs:
+            stop = start + group.blocks(items)
+            group.expand(items, Blocks(*(column[start:stop] for column in out)))
+            start = stop
+        return out
 
 
 class _Items(NamedTuple):
@@ -85,52 +121,102 @@ class _Items(NamedTuple):
     run: Column
 
 
-class _Job(NamedTuple):
-    """Blocks of shape [rows, items, count], as the terms that add up to them."""
+class _Side(NamedTuple):
+    """Base address and item length of the region of each row."""
+
+    base: Column
+    item_len: Column
+
+    @staticmethod
+    def of(regions: Sequence[HasRegion], at: Column) -> "_Side":
+        pairs = np.array([(region.base, region.item_len) for region in regions], dtype=np.int64).reshape(-1, 2)
+        return _Side(*pairs[at].T)
+
+
+class _Group(NamedTuple):
+    """Rows of one kind with one repeat count; arrays of shape [rows, 1], steps [rows, count].
+
+    `src`, `dst`: address of the first copy in item 0. `whole`: each row copies its item as a whole.
+    """
 
     src: Column
     dst: Column
+    src_item: Column
+    dst_item: Column
     length: Column
     src_step: Column
     dst_step: Column
-    repeats: int
+    whole: bool
+
+    def blocks(self, items: _Items) -> int:
+        """How many blocks these items take."""
+        return self.src_step.size * len(items.src)
+
+    def expand(self, items: _Items, out: Blocks) -> None:
+        """Fill `out`, ordered by row, item, repetition."""
+        rows, count = self.src_step.shape
+        shape = (rows, len(items.src), count)
+        np.add((self.src + self.src_item * items.src)[:, :, None], self.src_step[:, None], out=out.src.reshape(shape))
+        np.add((self.dst + self.dst_item * items.dst)[:, :, None], self.dst_step[:, None], out=out.dst.reshape(shape))
+        out.length.reshape(rows, -1)[...] = self.length * items.run if self.whole else self.length
 
 
-class _Side:
-    """Addresses and indices of one side, as arrays over the plan's pairs."""
+class _Kind(NamedTuple):
+    """What shares one index list a side, and how many items its shortest regions have."""
 
-    def __init__(self, name: str, plan: Plan, used: Column, regions: Sequence[HasRegion], indices: Indices) -> None:
-        self.name = name
-        self.indices = indices
-        self.base, self.item_len, self.items = (np.zeros(len(plan.pairs), dtype=np.int64) for _ in range(3))
-        for p in used.tolist():
-            pair = plan.pairs[p]
-            at = pair.src_index if name == "source" else pair.dst_index
-            expected = pair.src_item_len if name == "source" else pair.dst_item_len
-            entry = f"({pair.kind} layer {pair.layer} {pair.tensor})"
-            if at >= len(regions):
-                raise BindError(f"{name}: {len(regions)} regions, the plan uses number {at} {entry}")
-            region = regions[at]
-            if region.item_len != expected:
-                found = f"items of {region.item_len} bytes, the layout says {expected}"
-                raise BindError(f"{name}: region {at} {entry} has {found}")
-            self.base[p], self.item_len[p], self.items[p] = region.base, region.item_len, region.items
+    name: str
+    src_items: int
+    dst_items: int
+    groups: tuple[_Group, ...]
 
-    def ids(self, kind: str, pairs: list[int]) -> Column:
-        """The item ids of a kind, checked against every region that they will address."""
-        ids: NDArray[np.int64] = np.asarray(self.indices.get(kind, ()), dtype=np.int64).reshape(-1)
-        smallest = int(self.items[pairs].min())
-        if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < smallest):
-            bad = int(ids[(ids < 0) | (ids >= smallest)][0])
-            raise BindError(f"{self.name}: {kind} index {bad}, the region has {smallest} items")
+    def items(self, src: ArrayLike, dst: ArrayLike) -> _Items:
+        """The item ids as arrays, checked."""
+        here = self._checked("source", src, self.src_items)
+        there = self._checked("destination", dst, self.dst_items)
+        if len(here) != len(there):
+            raise BindError(f"{self.name}: {len(here)} source indices, {len(there)} destination indices")
+        return _Items(here, there, np.ones_like(here))
+
+    def _checked(self, side: str, indices: ArrayLike, items: int) -> Column:
+        ids: Column = np.asarray(indices, dtype=np.int64).reshape(-1)
+        if len(ids) and not (ids.min() >= 0 and ids.max() < items):
+            bad = int(ids[(ids < 0) | (ids >= items)][0])
+            raise BindError(f"{side}: {self.name} index {bad}, the region has {items} items")
         return ids
 
 
-def _items(kind: str, src: _Side, dst: _Side, pairs: list[int]) -> _Items | None:
-    here, there = src.ids(kind, pairs), dst.ids(kind, pairs)
-    if len(here) != len(there):
-        raise BindError(f"{kind}: {len(here)} source indices, {len(there)} destination indices")
-    return _Items(here, there, np.ones_like(here)) if len(here) else None
+def _region(side: str, pair: PlannedPair, at: int, item_len: int, regions: Sequence[HasRegion]) -> HasRegion:
+    entry = f"({pair.kind} layer {pair.layer} {pair.tensor})"
+    if at >= len(regions):
+        raise BindError(f"{side}: {len(regions)} regions, the plan uses number {at} {entry}")
+    region = regions[at]
+    if region.item_len != item_len:
+        found = f"items of {region.item_len} bytes, the layout says {item_len}"
+        raise BindError(f"{side}: region {at} {entry} has {found}")
+    return region
+
+
+def _groups(rows: Columns, mine: NDArray[np.bool_], src: _Side, dst: _Side) -> tuple[_Group, ...]:
+    whole = (rows.length == src.item_len) & (rows.length == dst.item_len)
+    found = []
+    for is_whole in (False, True):
+        here = mine & (whole == is_whole)
+        for count in np.unique(rows.count[here]).tolist():
+            at = np.flatnonzero(here & (rows.count == count))
+            steps = np.arange(count, dtype=np.int64)
+            found.append(
+                _Group(
+                    (src.base + rows.src_offset)[at, None],
+                    (dst.base + rows.dst_offset)[at, None],
+                    src.item_len[at, None],
+                    dst.item_len[at, None],
+                    rows.length[at, None],
+                    rows.src_stride[at, None] * steps,
+                    rows.dst_stride[at, None] * steps,
+                    is_whole,
+                )
+            )
+    return tuple(found)
 
 
 def _runs(items: _Items) -> _Items:
@@ -139,32 +225,3 @@ def _runs(items: _Items) -> _Items:
     apart[1:] = (np.diff(items.src) != 1) | (np.diff(items.dst) != 1)
     at = np.flatnonzero(apart)
     return _Items(items.src[at], items.dst[at], np.diff(at, append=len(items.src)))
-
-
-def _job(part: Columns, items: _Items, count: int, src: _Side, dst: _Side) -> _Job:
-    def starts(side: _Side, offset: Column, ids: Column) -> Column:
-        return (side.base[part.pair] + offset)[:, None] + side.item_len[part.pair][:, None] * ids
-
-    steps = np.arange(count, dtype=np.int64)
-    return _Job(
-        starts(src, part.src_offset, items.src),
-        starts(dst, part.dst_offset, items.dst),
-        part.length[:, None] * items.run,
-        part.src_stride[:, None] * steps,
-        part.dst_stride[:, None] * steps,
-        count,
-    )
-
-
-def _expand(jobs: Sequence[_Job]) -> Blocks:
-    """One allocation a column; each job is added straight into its place."""
-    total = sum(job.src.size * job.repeats for job in jobs)
-    out = Blocks(*(np.empty(total, dtype=np.int64) for _ in Blocks._fields))
-    at = 0
-    for job in jobs:
-        shape = (*job.src.shape, job.repeats)
-        here = slice(at, at := at + job.src.size * job.repeats)
-        np.add(job.src[:, :, None], job.src_step[:, None, :], out=out.src[here].reshape(shape))
-        np.add(job.dst[:, :, None], job.dst_step[:, None, :], out=out.dst[here].reshape(shape))
-        out.length[here].reshape(shape)[...] = job.length[:, :, None]
-    return out
