@@ -35,6 +35,7 @@ class SGLang:
     """SGLang 0.5.x, prefill and decode, behind smg or sglang-router."""
 
     name = "sglang"
+    exact = False
     readiness = Readiness("/health", 1800.0)
 
     def purposes(self, pool: Pool) -> Sequence[str]:

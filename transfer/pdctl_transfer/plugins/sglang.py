@@ -25,6 +25,7 @@ from pdctl_transfer.plugins.judge import judge, judge_sizes
 from pdctl_transfer.plugins.peer import Refusal, Unanswered
 from pdctl_transfer.plugins.ring import Ring
 from pdctl_transfer.plugins.sglang_layout import Side, manifest, merge
+from pdctl_transfer.plugins.versions import backend_version
 
 log = logging.getLogger("pdctl")
 
@@ -103,7 +104,7 @@ def _live(manager: Any, queue: Any, role: Role) -> Manifest:
             role=role,
             engine_version=version("sglang"),
             model=Model(_name(arguments), text.get("model_type")),
-            transfer=Transfer(backend, _backend_version(backend)),
+            transfer=Transfer(backend, backend_version(backend)),
             parallel=Parallel(
                 attn_tp=manager.attn_tp_size, attn_cp=manager.attn_cp_size, pp=manager.pp_size, dp=manager.attn_dp_size
             ),
@@ -128,23 +129,6 @@ def _speculative(arguments: Any) -> dict[str, Any] | None:
         return None
     tokens = getattr(arguments, "speculative_num_draft_tokens", None)
     return {"algorithm": str(algorithm)} | ({"num_draft_tokens": int(tokens)} if tokens else {})
-
-
-_WHEELS: Final = {
-    "mooncake": ("mooncake-transfer-engine", "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine-cuda13"),
-    "nixl": ("nixl", "nixl-cu12", "nixl-cu13"),
-}
-
-
-def _backend_version(backend: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version
-
-    for name in _WHEELS.get(backend, ()):
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return None
 
 
 @guarded(None)

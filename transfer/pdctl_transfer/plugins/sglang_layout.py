@@ -181,16 +181,17 @@ def _recurrent(index: int, lengths: list[int], ids: list[int | None], args: Any,
             yield Entry(ids[place], "temporal", "split", outer, groups, inner, length)
             continue
         name = f"conv{row}" if row else "conv"
-        groups = _conv_groups(cuts[place], side) if cuts[place] else _mamba2_groups(units, side)
+        groups = (
+            conv_groups(cuts[place], side.config, side.parallel.attn_tp) if cuts[place] else _mamba2_groups(units, side)
+        )
         flat = "groups" if cuts[place] else "flat"
         yield Entry(ids[place], name, "split", outer, groups, inner, length, engine_slices=flat)  # type: ignore[arg-type]
 
 
-def _conv_groups(sizes: Sequence[int], side: Side) -> tuple[Group, ...]:
+def conv_groups(sizes: Sequence[int], config: Mapping[str, Any], tp: int) -> tuple[Group, ...]:
     """Sub-blocks q, k, v with the head counts of the config; by ranks where the config names none."""
-    tp = side.parallel.attn_tp
     for keys, values in _LINEAR_HEADS:
-        k_heads, v_heads = _look_up(side.config, keys), _look_up(side.config, values)
+        k_heads, v_heads = _look_up(config, keys), _look_up(config, values)
         if k_heads and v_heads:
             heads = [k_heads] * (len(sizes) - 1) + [v_heads]
             return tuple(Group(count, size // count) for count, size in zip(heads, sizes, strict=True))

@@ -1,0 +1,56 @@
+"""One greedy request through one very pair, as a proxy would send it: to prefill, then with its answer to decode."""
+
+import time
+from typing import Any
+
+from pdctl.engines import http
+from pdctl.engines.base import Instance, Probe
+from pdctl.errors import GateError
+
+_FOR_PREFILL = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+
+
+def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+    """The tokens that came back from decode. Raises GateError (PD3008) with what the side that failed answered."""
+    body: dict[str, Any] = {
+        "model": decode.fleet.model.served_name,
+        "prompt": prompt,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    start = time.monotonic()
+    first = _ask(prefill, prefill, decode, body | {"max_tokens": 1, "kv_transfer_params": _FOR_PREFILL}, timeout_s)
+    handed = first.get("kv_transfer_params")
+    if not isinstance(handed, dict) or not handed.get("do_remote_prefill"):
+        raise _failed(prefill, decode, f"{prefill.name} prefilled, but its answer hands nothing over: {handed}")
+    answer = _ask(decode, prefill, decode, body | {"max_tokens": max_tokens, "kv_transfer_params": handed}, timeout_s)
+    tokens = (answer.get("choices") or [{}])[0].get("token_ids")
+    if not isinstance(tokens, list) or len(tokens) != max_tokens:
+        raise _failed(prefill, decode, f"{decode.name} answered {str(answer)[:300]}")
+    return Probe(tuple(int(token) for token in tokens), None, time.monotonic() - start)
+
+
+def _ask(side: Instance, prefill: Instance, decode: Instance, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    try:
+        answer = http.post_json(f"{side.url}/v1/completions", body, timeout_s)
+    except http.Unreachable as failure:
+        raise _failed(prefill, decode, f"{side.name}: {failure}") from failure
+    if not isinstance(answer, dict):
+        raise _failed(prefill, decode, f"{side.name} answered {str(answer)[:300]}")
+    return answer
+
+
+def _failed(prefill: Instance, decode: Instance, said: str) -> GateError:
+    return GateError(
+        f"no token came through {prefill.name} → {decode.name}: {said}"[:2000],
+        code="PD3008",
+        hint=f"pdctl logs {decode.fleet.name} {decode.name}; pdctl check --live says whether the layouts fit",
+    )
