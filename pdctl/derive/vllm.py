@@ -51,7 +51,6 @@ def build(request: Request) -> Derived:
     settings = _Settings(request, config, geometry)
     target = _pools(geometry, settings)
     drafts = _drafts(request, config, geometry, settings)
-    refuse_groups(geometry, request.attn_tp, config.source, "vLLM")
     refuse_undivided([*target, *drafts.values()], request.attn_tp, config.source)
     ranges = partition(
         geometry.num_layers,
@@ -175,17 +174,16 @@ class _Settings:
 
     def _aligned(self, size: int, geometry: Geometry, state: Recurrent) -> int:
         """Recurrent and attention layers share one page size: the block grows until a state fits."""
-        tp = self.request.attn_tp
-        held = sum(entry.item_len for one in self.recurrent(state) for entry in entries(one, state.layers[:1], tp))
-        token = sum(
-            entry.item_len
-            for one in self.kv(geometry.full[:1], geometry.attention, 1)
-            for entry in entries(one, geometry.full[:1], tp)
-        )
-        if not held or not token:
+        source, tp = self.request.config_source, self.request.attn_tp
+        slot = Pool(kind="mamba", index_space="slot", buffers=self.recurrent(state))
+        token = Pool(kind="kv", index_space="page", buffers=self.kv(geometry.full, geometry.attention, 1))
+        refuse_groups(geometry, tp, source, "vLLM")
+        refuse_undivided((slot, token), tp, source)
+        held, row = _item_bytes(slot, tp), _item_bytes(token, tp)
+        if not held or not row:
             return size
         step = max(size, 128 if isinstance(geometry.attention, Mla) else BLOCK_SIZE)
-        return max(size, step * -(-held // (step * token)))
+        return max(size, step * -(-held // (step * row)))
 
     def kv(
         self, layers: tuple[int, ...], attention: Gqa | Mla, block: int, *, scaled: bool = False
@@ -212,6 +210,11 @@ class _Settings:
             taps_first=self.request.flags.get("ssm-conv-state-layout", "SD") != "DS",
             extra_taps=0 if state.family == "kda" else self.extra_taps,
         )
+
+
+def _item_bytes(pool: Pool, tp: int) -> int:
+    """Bytes of one item of each buffer together, in one layer on one rank."""
+    return sum(entry.item_len for one in pool.buffers for entry in entries(one, one.layers[:1], tp))
 
 
 def _pools(geometry: Geometry, settings: _Settings) -> list[Pool]:

@@ -1,0 +1,130 @@
+"""`pdctl layout` as its users meet it: three forms, exact JSON, errors that say what to write."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pdctl.cli.app import main
+from pdctl.derive.view import lines
+from pdctl_transfer.layout.read import decode_manifest
+from tests.unit.derive.models import LLAMA, ORACLE
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, str]:
+    status = main([str(word) for word in ("layout", *argv)])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_json_is_the_contract_alone_on_standard_output(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(
+        capsys, "--engine", "sglang", "--role", "prefill", "--model", model, "--tp", 2, "--page-size", 64, "-o", "json"
+    )
+    manifest = decode_manifest(out.encode(), "out")
+    assert status == 0
+    assert next(iter(json.loads(out))) == "schema"
+    assert (manifest.model.name, manifest.parallel.attn_tp, manifest.page_size) == ("llama", 2, 64)
+    assert "hopper is assumed" in err
+
+
+def test_flags_after_the_dashes_are_the_engines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(
+        capsys, "--engine", "sglang", "--role", "decode", "--model", model, "-o", "json",
+        "--", "--tp=8", "--enable-dp-attention", "--dp", 4, "--kv_cache_dtype", "fp8_e4m3",
+    )  # fmt: skip
+    manifest = decode_manifest(out.encode(), "out")
+    assert (status, manifest.parallel.attn_tp, manifest.kv_cache_dtype) == (0, 2, "fp8_e4m3")
+
+
+def test_manifest_is_printed_as_a_table_and_comes_back_unchanged(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, derived, _ = run(capsys, "--engine", "vllm", "--role", "prefill", "--model", model, "-o", "json")
+    path = tmp_path / "side.json"
+    path.write_text(derived)
+    status, table, _ = run(capsys, path)
+    assert status == 0
+    assert "stage 0  layers 0 to 3" in table
+    assert run(capsys, path, "-o", "json")[1] == derived
+
+
+def test_fleet_file_gives_the_side_asked_for(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(
+        f"schema: pdctl.fleet/v1\nname: f\nmodel: {{path: {model}}}\nengine: sglang\n"
+        "prefill: {attn_tp: 4, page_size: 32}\ndecode: {attn_tp: 2, page_size: 32}\n"
+    )
+    status, out, _ = run(capsys, fleet, "--role", "decode", "-o", "json")
+    assert (status, decode_manifest(out.encode(), "out").parallel.attn_tp) == (0, 2)
+    status, out, _ = run(capsys, fleet, "--role", "prefill")
+    assert f"{fleet}:5" in out
+    status, _, err = run(capsys, fleet)
+    assert status == 2
+    assert "--role prefill or --role decode" in err
+    status, _, err = run(capsys, fleet, "--role", "decode", "--pool", "big")
+    assert (status, "the decode pools are decode" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "nothing to lay out"),
+        (["--engine", "sglang"], "--role"),
+        (["--engine", "sglang", "--role", "prefill"], "--model"),
+        (["--engine", "sglang", "--role", "prefill", "--model", "/nope"], "/nope/config.json"),
+        (["--engine", "sglang", "--role", "prefill", "--model", "builtin:nope"], "builtin:tiny-llama"),
+        (["--engine", "nope", "--role", "prefill", "--model", "M"], "reference, sglang, vllm"),
+        (["--engine", "sglang", "--role", "prefill", "--model", "M", "--speculative", "{"], "--speculative"),
+        (["--engine", "sglang", "--role", "prefill", "--model", "M", "--speculative", "3"], "--speculative"),
+        (["--engine", "sglang", "--role", "prefill", "--model", "M", "x.json"], "what is x.json for?"),
+        (["/nope.json"], "/nope.json"),
+        (["MANIFEST", "--tp", "4"], "--tp"),
+        (["MANIFEST", "--", "--tp", "4"], "engine flags"),
+    ],
+)
+def test_mistakes_are_told(
+    argv: list[str], says: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.json"
+    path.write_text('{"schema": "pdctl.layout/v1"}')
+    status, out, err = run(
+        capsys, *(str(model) if word == "M" else str(path) if word == "MANIFEST" else word for word in argv)
+    )
+    assert (status, out) == (2, "")
+    assert says in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b'{"a": NaN', b"\xff\xfe", b"[" * 100_000])
+def test_configs_that_are_not_json_objects(content: bytes, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "config.json").write_bytes(content)
+    status, _, err = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model)
+    assert status == 2
+    assert f"PD0022 {model / 'config.json'}" in err
+
+
+def test_refusal_of_the_engine_is_coded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "falcon"
+    folder.mkdir()
+    shutil.copy(ORACLE / "falcon_h1_34b.json", folder / "config.json")
+    status, _, err = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", folder, "--tp", 4)
+    assert (status, "PD1004" in err) == (2, True)
+
+
+def test_narrow_terminals_lose_columns_not_lines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model, "-o", "json")
+    manifest = decode_manifest(out.encode(), "out")
+    shown = {width: lines(manifest, {}, width) for width in (60, 90, 140)}
+    assert len({len(one) for one in shown.values()}) == 1
+    assert max(map(len, shown[60])) <= 80
+    assert any("[1][2][128]" in line for line in shown[140])

@@ -1,0 +1,104 @@
+"""vLLM's regions: K and V of a layer in one, blocks that grow until a recurrent state fits."""
+
+from typing import Any
+
+import pytest
+
+from pdctl.derive import Derived, Request, derive
+from pdctl.errors import ConfigError, InputError
+from pdctl_transfer.layout.algebra import faults
+from pdctl_transfer.layout.manifest import Component, Group
+from tests.unit.derive.models import DSA, LLAMA, MLA, oracle
+
+
+def layout(config: dict[str, Any], **asked: Any) -> Derived:
+    derived = derive(Request(**{"engine": "vllm", "role": "prefill", "config": config, **asked}))
+    assert faults(derived.manifest) == []
+    return derived
+
+
+def component(derived: Derived, kind: str) -> Component:
+    return {one.kind: one for one in derived.manifest.stages[0].components}[kind]
+
+
+def test_heads_are_outermost_where_the_connector_asks_for_it() -> None:
+    derived = layout(LLAMA, tp=2)
+    (entry, *_) = component(derived, "kv").entries
+    assert (entry.tensor, entry.outer, entry.groups, entry.inner_bytes) == ("kv", 1, (Group(2, 1),), 16 * 128 * 2)
+    assert derived.manifest.kv_layout == "hnd"
+    assert "nixl" in derived.sources["kv_layout"].source
+
+
+def test_layout_named_by_the_environment_wins() -> None:
+    derived = layout(LLAMA, flags={"kv-cache-layout": "NHD"})
+    (entry, *_) = component(derived, "kv").entries
+    assert (derived.manifest.kv_layout, entry.outer, entry.inner_bytes) == ("nhd", 16, 128 * 2)
+    with pytest.raises(InputError, match="expected one of NHD"):
+        layout(LLAMA, flags={"kv-cache-layout": "XYZ"})
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "block"),
+    [
+        (LLAMA, {}, 16),
+        (LLAMA, {"page_size": 128}, 128),
+        (LLAMA, {"platform": "npu"}, 128),
+        (MLA, {}, 16),
+        (MLA, {"kv_cache_dtype": "fp8"}, 64),
+        (MLA, {"platform": "sm100"}, 32),
+        (DSA, {}, 64),
+    ],
+)
+def test_block_size_where_none_is_given(config: dict[str, Any], asked: dict[str, Any], block: int) -> None:
+    assert layout(config, **asked).manifest.page_size == block
+
+
+def test_blocks_grow_until_a_recurrent_state_fits() -> None:
+    """Qwen3-Next at TP 1: 2 × 24,576 + 1,048,576 bytes of state in bf16, 2,048 bytes of KV a token."""
+    derived = layout(oracle("qwen3_next_80b"))
+    held = sum(component(derived, "mamba").entries[at].item_len for at in (0, -1))
+    (kv, *_) = component(derived, "kv").entries
+    assert kv.item_len >= held > kv.item_len - 16 * 2048
+    assert derived.manifest.page_size % 16 == 0
+    assert "holds a recurrent state" in derived.sources["page_size"].source
+
+
+def test_state_first_windows_unless_asked_otherwise() -> None:
+    config = oracle("qwen35_397b_a17b")
+    first = component(layout(config), "mamba").entries
+    turned = component(layout(config, flags={"ssm-conv-state-layout": "DS"}), "mamba").entries
+    assert (first[0].outer, first[0].inner_bytes) == (3, 2)
+    assert (turned[0].outer, turned[0].inner_bytes) == (1, 6)
+    assert first[-1].inner_bytes == 128 * 128 * 4
+
+
+def test_drafts_follow_the_last_layer() -> None:
+    derived = layout(MLA, speculative={"method": "deepseek_mtp", "num_speculative_tokens": 1})
+    assert [entry.layer for entry in component(derived, "kv").entries] == [0, 1, 2, 3]
+
+
+def test_shared_indices_have_no_region() -> None:
+    derived = layout({**DSA, "index_topk_pattern": "FSF"})
+    assert [entry.layer for entry in component(derived, "dsa").entries] == [0, 2]
+
+
+def test_sliding_layers_are_apart_where_the_connector_knows_hybrid_caches() -> None:
+    gemma = oracle("gemma3_27b")
+    assert {one.kind for one in layout(gemma).manifest.stages[0].components} == {"kv", "swa"}
+    together = layout(gemma, backend="nccl")
+    assert [one.kind for one in together.manifest.stages[0].components] == ["kv"]
+    assert len(component(together, "kv").entries) == 62
+
+
+def test_what_is_not_known_of_vllm_is_said() -> None:
+    with pytest.raises(ConfigError, match="indexer_compress_ratio"):
+        layout(oracle("qwen4_exp_flash_next"))
+    with pytest.raises(ConfigError, match="sparse_attention_config"):
+        layout(oracle("minimax_m3_sparse"))
+
+
+def test_layers_that_do_not_divide_go_before_the_last_stage() -> None:
+    assert [stage.layers for stage in layout({**LLAMA, "num_hidden_layers": 5}, pp=2).manifest.stages] == [
+        (0, 3),
+        (3, 5),
+    ]
