@@ -1,7 +1,7 @@
 """One check from its arguments to its report."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from pdctl.check.groups import Group, merged, told_apart
 from pdctl.check.inputs import is_manifest, manifest_group, read_bytes, require_both_roles
 from pdctl.check.judging import judgements
 from pdctl.report import Report, make_report
+from pdctl_transfer.rules import Outcome
 
 if TYPE_CHECKING:
     from pdctl.fleet import LoadedFleet
@@ -33,47 +34,55 @@ def check(paths: Sequence[Path], options: Options) -> Report:
     Raises InputError (exit 2) for what cannot be read or has one role only, ManifestError and ConfigError the same.
     """
     start = time.perf_counter()
-    found: list[tuple[str, Group]] = []
-    for path in paths:
-        found += [(path.name, group) for group in _groups(path, options)]
-    groups = told_apart(found)
+    inputs = [_read(path, options) for path in paths]
+    groups = told_apart([(path.name, group) for path, one in zip(paths, inputs, strict=True) for group in one.groups])
     require_both_roles(groups, ", ".join(map(str, paths)))
-    return _report(groups, options, start)
+    return _report(groups, inputs, options, start)
 
 
 def check_fleet(loaded: "LoadedFleet", options: Options | None = None) -> Report:
     """Judge a fleet file that was read already."""
-    from pdctl.check.fleets import fleet_groups
-
     options = options or Options()
     start = time.perf_counter()
-    groups = list(fleet_groups(loaded, options.platform, options.model))
-    require_both_roles(groups, str(loaded.path))
-    return _report(groups, options, start)
+    one = _fleet(loaded, options)
+    require_both_roles(one.groups, str(loaded.path))
+    return _report(one.groups, [one], options, start)
 
 
-def _groups(path: Path, options: Options) -> Iterator[Group]:
+class _Input(Struct, frozen=True):
+    """What one argument brings: groups, and what its fleet file as a whole says."""
+
+    groups: tuple[Group, ...]
+    outcomes: tuple[Outcome, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _read(path: Path, options: Options) -> _Input:
     data = read_bytes(path)
     if is_manifest(data):
-        yield manifest_group(data, path)
-        return
-    from pdctl.check.fleets import fleet_groups
+        return _Input((manifest_group(data, path),))
     from pdctl.fleet import load_fleet
 
-    loaded = load_fleet(path)
-    groups = fleet_groups(loaded, options.platform, options.model)
-    if not options.live:
-        yield from groups
-        return
-    from pdctl.check.live import live_groups
-
-    yield from live_groups(loaded, list(groups))
+    return _fleet(load_fleet(path), options)
 
 
-def _report(groups: Sequence[Group], options: Options, start: float) -> Report:
+def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
+    from pdctl.check.fleet_rules import judge_fleet, notes
+    from pdctl.check.fleets import fleet_groups, model_config
+
+    config, _ = model_config(loaded, loaded.fleet.engine, options.model)
+    groups = tuple(fleet_groups(loaded, options.platform, options.model))
+    if options.live:
+        from pdctl.check.live import live_groups
+
+        groups = tuple(live_groups(loaded, groups))
+    return _Input(groups, tuple(judge_fleet(loaded, config)), notes(loaded))
+
+
+def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, start: float) -> Report:
     together = merged(groups)
     judged = list(judgements(together, options.backend, options.prove))
-    notes = [note for group in groups for note in group.notes]
-    outcomes = [outcome for group in together for outcome in group.outcomes]
+    notes = [note for group in groups for note in group.notes] + [note for one in inputs for note in one.notes]
+    outcomes = [x for one in inputs for x in one.outcomes] + [x for group in together for x in group.outcomes]
     seconds = time.perf_counter() - start
     return make_report("check", outcomes, judged, ignore=options.ignore, notes=notes, seconds=seconds)

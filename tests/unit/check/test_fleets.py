@@ -235,3 +235,53 @@ def test_a_static_check_imports_nothing_heavy(fleet: Any, tmp_path: Path, output
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stderr == "3 []"
+
+
+@pytest.mark.code("PD1027")
+@pytest.mark.parametrize(
+    ("prefill", "decode", "own", "refused"),
+    [
+        ("9217", None, 131072, True),
+        ("9217", None, 9217, False),
+        ("9217", None, None, False),
+        ("9217", "16384", 131072, True),
+        ("9217", "9217", 131072, False),
+        (None, "9217", 131072, False),
+        ("$LEN", None, 131072, False),
+    ],
+)
+def test_decode_accepts_what_prefill_refuses(
+    fleet: Any,
+    capsys: pytest.CaptureFixture[str],
+    prefill: str | None,
+    decode: str | None,
+    own: int | None,
+    refused: bool,
+) -> None:
+    """The request hangs to the client's timeout; a limit on decode alone, or an equal one, is no fault."""
+    first, second = (f", args: [--context-length, '{size}']" if size else "" for size in (prefill, decode))
+    pools = f"prefill: {{page_size: 64{first}}}\ndecode: {{page_size: 64{second}}}\n"
+    status, report = _check(capsys, fleet(pools, {**DENSE, "max_position_embeddings": own}))
+    assert (status == 3) is refused
+    assert _codes(report) == ({"PD1027"} if refused else set())
+
+
+@pytest.mark.code("PD1028")
+def test_a_fixed_engine_id(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two replicas under one id; one replica under its own is right."""
+    head = HEAD.replace("sglang", "vllm").replace("mooncake", "nixl")
+    words = """[--kv-transfer-config, '{"kv_connector":"NixlConnector","engine_id":"a"}']"""
+
+    def pools(replicas: int) -> str:
+        return f"prefill: {{page_size: 64, replicas: {replicas}, args: {words}}}\ndecode: {{page_size: 64}}\n"
+
+    status, report = _check(capsys, fleet(pools(2), head=head))
+    assert (status, _codes(report)) == (3, {"PD1028"})
+    assert report["findings"][0]["evidence"][0]["source"].startswith("fleet.yaml:6")
+    assert _check(capsys, fleet(pools(1), head=head))[0] == 0
+
+
+def test_open_ports_are_declared(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Mooncake listens everywhere whatever it is told: said, not judged."""
+    name = fleet("prefill: {page_size: 64}\ndecode: {page_size: 64}\n")
+    assert any("0.0.0.0" in note for note in _check(capsys, name)[1]["notes"])
