@@ -13,8 +13,14 @@ HEAL = (
     ("--health-check-interval-secs", "1"),
     ("--health-failure-threshold", "2"),
     ("--health-success-threshold", "1"),
+    ("--cb-timeout-duration-secs", "2"),
+    ("--cb-success-threshold", "1"),
 )
-"""So that a worker that comes back is used again within seconds; the defaults look once a minute."""
+"""So that a worker that comes back is used again within seconds. By default health is looked at once a minute, and a
+failed request counts against both sides: the breaker of the healthy one stays open for a minute as well."""
+
+LEAVE = ("--shutdown-grace-period-secs", "2")
+"""An idle router waits this long before it ends; three minutes by default."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class RouterKind:
     install: str
     pd: str
     """The switch for disaggregated serving."""
-    flags: tuple[tuple[str, str], ...] = HEAL
+    flags: tuple[tuple[str, str], ...] = (*HEAL, LEAVE)
     bootstrap_ports: bool = True
     """Whether `--prefill URL` is followed by the bootstrap port."""
     switches: frozenset[str] = frozenset()
