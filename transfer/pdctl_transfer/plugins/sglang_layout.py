@@ -140,7 +140,7 @@ def _ids(table: Sequence[Sequence[int]] | None, index: int) -> list[int]:
 def _state_entries(kind: str, index: int, args: Any, side: Side) -> Iterable[Entry]:
     lengths = list(args.state_item_lens[index])
     ids: list[int | None] = list(_ids(args.state_layer_ids, index)) or [None] * len(lengths)
-    if kind == "swa":
+    if kind in _KEY_VALUE:
         for place, length in enumerate(lengths):
             yield _page_entry(ids[place], "k" if place < len(lengths) // 2 else "v", length, args.page_size, side)
     elif kind == "mamba":
@@ -148,10 +148,19 @@ def _state_entries(kind: str, index: int, args: Any, side: Side) -> Iterable[Ent
     else:
         if kind == "dsa" and ids.count(None) == len(ids):
             ids = _in_order(range(*side.layers), len(lengths), 1)
-        for place, length in enumerate(lengths):
-            yield _whole(ids[place], _STATE_TENSOR.get(kind, kind) if ids[place] != ROPE_RING_LAYER else _ROPE, length)
+        rings = {length for layer, length in zip(ids, lengths, strict=True) if layer == ROPE_RING_LAYER}
+        for layer, length in zip(ids, lengths, strict=True):
+            ring = length in rings and (layer == ROPE_RING_LAYER or _is_draft(layer, side))
+            yield _whole(layer, _ROPE if ring else _STATE_TENSOR.get(kind, kind), length)
 
 
+def _is_draft(layer: int | None, side: Side) -> bool:
+    """A draft's ring is numbered like a layer of the draft: only its length tells it."""
+    return layer is not None and layer >= side.num_layers
+
+
+#: Pools of K, then V, beside the main one.
+_KEY_VALUE: Final = frozenset({"swa", "minimax_dense_kv"})
 _ROPE: Final = "rope_position"
 _STATE_TENSOR: Final = {
     "qsa_pending": "pending_k",
