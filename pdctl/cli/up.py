@@ -64,7 +64,7 @@ def _document(state: Any) -> dict[str, Any]:
         "fleet": state.fleet,
         "phase": state.phase,
         "url": state.url,
-        "phases": msgspec.to_builtins(state.phases),
+        "phases": [{**msgspec.to_builtins(one), "seconds": round(one.seconds, 3)} for one in state.phases],
         "units": [{"name": unit.name, "role": unit.role, "ports": unit.ports} for unit in state.units],
     }
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pdctl.engines.base import Need
-from pdctl.errors import FindingsError, GateError, InputError
+from pdctl.errors import ConfigError, FindingsError, GateError, InputError
 from pdctl.launch.base import Unit
 from pdctl.up.context import Bringup
 from pdctl.up.plan import located
@@ -98,8 +98,20 @@ def check_ports(run: Bringup, units: Iterable[Unit]) -> int:
 
 
 def check_layouts(run: Bringup) -> str:
-    """Judge every pair as `pdctl check` does. Raises FindingsError (PD3020) for one that is refused."""
-    return "layouts not judged"
+    """Judge every pair as `pdctl check` does. Raises FindingsError (PD3020) with all that is wrong.
 
+    A model whose config is not on this machine is not judged, and the note says so.
+    """
+    from pdctl.check import check_fleet
 
-_ = FindingsError
+    try:
+        report = check_fleet(run.loaded)
+    except ConfigError as error:
+        return f"layouts not judged: {error.message}"
+    wrong = [finding for finding in report.findings if finding.severity == "error" and not finding.ignored]
+    if wrong:
+        found = "\n".join(f"  {one.code}  {one.subject}: {one.message}" for one in wrong)
+        hint = f"`pdctl check {run.loaded.path}` says more; --skip-phase preflight starts them all the same"
+        raise FindingsError(f"the layouts do not fit\n{found}", code="PD3020", hint=hint)
+    unknown = sum(pair.verdict == "unknown" for pair in report.pairs)
+    return f"{len(report.pairs)} pairs fit" if not unknown else f"{unknown} of {len(report.pairs)} pairs not judged"

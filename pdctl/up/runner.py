@@ -56,7 +56,8 @@ def bring_up(
         except BaseException as error:
             with _undisturbed():
                 if not keep:
-                    watch.cleaning(f"taking {loaded.fleet.name} down again")
+                    if any(_may_run(launcher, name) for name in launcher.known()):
+                        watch.cleaning(f"taking {loaded.fleet.name} down again")
                     take_down(folder, launcher)
             raise _as_ours(error) from error
     return state
@@ -74,7 +75,7 @@ def _prepare(loaded: LoadedFleet, launcher: Launcher, before: FleetState | None,
     planned = {unit.name: unit.digest for unit in plan.units}
     adopted = frozenset(name for name in running if launcher.status(name).digest == planned.get(name))
     leftover = [name for name in launcher.known() if name not in adopted]
-    if any(launcher.status(name).state not in ("absent", "stopped", "failed") for name in leftover):
+    if any(_may_run(launcher, name) for name in leftover):
         watch.cleaning("ending what an earlier run left")
     launcher.stop(leftover)
     return Bringup(loaded, plan, launcher, watch, adopted)
