@@ -1,6 +1,5 @@
 """A fleet file's pools as groups: what each pool's engines would register, derived from the model's config."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from pdctl.check.groups import Group
 from pdctl.derive import Derived, Request, derive
 from pdctl.derive.flags import apply, apply_environment
+from pdctl.derive.source import read_config, with_draft
 from pdctl.errors import ConfigError, InputError
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.layout.manifest import Role
@@ -15,8 +15,6 @@ from pdctl_transfer.rules import Evidence, Finding, Side
 
 #: Codes with which a derivation says that the engine would not start: findings of a check, not unusable input.
 WOULD_NOT_START = frozenset({"PD1004", "PD1019"})
-
-MAX_CONFIG_BYTES = 16 << 20
 
 
 def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path | None = None) -> Iterator[Group]:
@@ -43,8 +41,21 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
         evidence = (line, Evidence(error.where or "config.json", error.message))
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
         return Group(role, pool.name, members, blocked=(finding,))
-    sources = {**derived.sources, "manifest": Evidence(loaded.where(pool.key), "")}
+    sources = {**_sources(loaded, pool), **derived.sources}
     return Group(role, pool.name, members, (Side(derived.manifest, pool.name, sources),), notes=derived.notes)
+
+
+def _sources(loaded: LoadedFleet, pool: Pool) -> dict[str, Evidence]:
+    """Origins of what the fleet file says and a derivation takes as it is."""
+    lines = {
+        "engine": loaded.source(f"{pool.key}.engine" if pool.engine else "engine"),
+        "model": loaded.source("model.name" if loaded.fleet.model.name else "model.path"),
+        "family": loaded.source("model.path"),
+        "config_digest": loaded.source("model.path"),
+        "speculative": loaded.source(f"{pool.key}.speculative"),
+        "manifest": loaded.where(pool.key),
+    }
+    return {name: Evidence(line, "") for name, line in lines.items()}
 
 
 def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | None) -> Request:
@@ -82,37 +93,25 @@ def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path 
         origins=origins,
     )
     request = apply_environment(request, pool.env, loaded.where(f"{pool.key}.env"))
-    return apply(request, pool.args, loaded.where(f"{pool.key}.args"))
+    return with_draft(apply(request, pool.args, loaded.where(f"{pool.key}.args")))
 
 
 def model_config(loaded: LoadedFleet, engine: str, model: Path | None = None) -> tuple[Mapping[str, Any], str]:
     """The model's config and the file it stands in. `model`: a folder to read it from instead of the fleet's.
 
-    Raises InputError (PD0022) where there is none on this machine: a check never guesses a model's geometry.
+    Raises ConfigError (PD0022) where there is none on this machine: a check never guesses a model's geometry.
     """
     where = loaded.source("model.path")
     name = loaded.model_path
     if model is None and name.startswith("builtin:"):
         return _builtin(name, engine, where)
-    folder = model or Path(name).expanduser()
-    path = folder / "config.json"
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_CONFIG_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        hint = "give the folder with the model's config.json, no weights needed: pdctl check … --model DIR"
-        place = "--model" if model else where
-        raise InputError(f"{path} cannot be read: {reason}", where=place, code="PD0022", hint=hint) from error
-    if len(data) > MAX_CONFIG_BYTES:
-        raise ConfigError(f"larger than {MAX_CONFIG_BYTES >> 20} MiB", where=str(path))
-    try:
-        config = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not JSON: {error}", where=str(path)) from None
-    if not isinstance(config, dict):
-        raise ConfigError("found no object at its top", where=str(path))
-    return config, str(path)
+        return read_config(model or Path(name).expanduser())
+    except ConfigError as error:
+        if model is not None or error.hint is None:
+            raise
+        hint = f"{error.hint}: pdctl check … --model DIR"
+        raise ConfigError(f"{error.where} {error.message}", where=where, hint=hint) from None
 
 
 def _builtin(name: str, engine: str, where: str) -> tuple[Mapping[str, Any], str]:

@@ -10,9 +10,7 @@ from pdctl.errors import InputError
 
 def command(
     first: Annotated[Path, typer.Argument(metavar="A", help="A fleet file or a manifest.")],
-    second: Annotated[
-        Path | None, typer.Argument(metavar="[B]", help="Another one; a manifest needs its peer.")
-    ] = None,
+    second: Annotated[Path | None, typer.Argument(metavar="B", help="Another one; a manifest needs its peer.")] = None,
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Judge for this transfer backend: mooncake, nixl, mori, ascend.")
     ] = None,

@@ -38,6 +38,10 @@ class Judgement(Struct, frozen=True):
         """What rules call the pair."""
         return f"{self.prefill} → {self.decode}"
 
+    def is_pair(self, subject: str) -> bool:
+        """Whether outcomes with this subject are about the pair, not about one side."""
+        return subject == self.subject and bool(self.prefills)
+
     def label(self, subject: str) -> str:
         """A subject of these outcomes, in the names of the members, short."""
         if subject == self.prefill:
@@ -57,13 +61,36 @@ class Judgement(Struct, frozen=True):
         return (subject,)
 
 
+class _Subjects:
+    """What an outcome of several judgements is about: each subject, and all of them in short."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, None] = {}
+        self._labels: dict[str, None] = {}
+        self._prefills: dict[str, None] = {}
+        self._decodes: dict[str, None] = {}
+
+    def add(self, judgement: Judgement, subject: str) -> None:
+        self.members.update(dict.fromkeys(judgement.members(subject)))
+        self._labels[judgement.label(subject)] = None
+        if judgement.is_pair(subject):
+            self._prefills.update(dict.fromkeys(judgement.prefills))
+            self._decodes.update(dict.fromkeys(judgement.decodes))
+
+    @property
+    def label(self) -> str:
+        """Every prefill with every decode, where it is that; a list of subjects otherwise."""
+        if self._prefills and len(self._prefills) * len(self._decodes) == len(self.members):
+            return f"{spans(list(self._prefills))} → {spans(list(self._decodes))}"
+        return ", ".join(self._labels)
+
+
 class _Merged(Struct):
     """One culprit while outcomes are gathered."""
 
     finding: Finding
     words: Words
-    labels: dict[str, None]
-    subjects: dict[str, None]
+    subjects: _Subjects
     evidence: dict[Evidence, None]
 
 
@@ -80,7 +107,7 @@ def make_report(
     alone = Judgement("", "", (), (), tuple(outcomes))
     merged: dict[tuple[object, ...], _Merged] = {}
     held: list[HeldRule] = []
-    skipped: dict[SkippedRule, None] = {}
+    skips: dict[tuple[str, str], _Subjects] = {}
     for judgement in (alone, *judgements):
         for outcome in judgement.outcomes:
             match outcome:
@@ -89,8 +116,9 @@ def make_report(
                 case Held():
                     held.append(HeldRule.of(outcome, judgement.label(outcome.subject)))
                 case Skipped():
-                    skipped[SkippedRule(outcome.rule, judgement.label(outcome.subject), outcome.reason)] = None
+                    skips.setdefault((outcome.rule, outcome.reason), _Subjects()).add(judgement, outcome.subject)
     findings = sorted((_reported(one, ignore) for one in merged.values()), key=lambda f: (_RANK[f.severity], f.code))
+    skipped = tuple(SkippedRule(rule, subjects.label, reason) for (rule, reason), subjects in skips.items())
     pairs = tuple(pair for judgement in judgements for pair in _verdicts(judgement, ignore))
     live = [finding.severity for finding in findings if not finding.ignored]
     summary = Summary(
@@ -103,22 +131,16 @@ def make_report(
     )
     ok = summary.error == 0 and all(pair.verdict not in ("refused", "unknown") for pair in pairs)
     unique_notes = tuple(dict.fromkeys(notes))
-    return Report(command, ok, summary, pairs, tuple(findings), tuple(skipped), tuple(held), unique_notes, seconds)
+    return Report(command, ok, summary, pairs, tuple(findings), skipped, tuple(held), unique_notes, seconds)
 
 
 def _merge(merged: dict[tuple[object, ...], _Merged], judgement: Judgement, finding: Finding) -> None:
-    about_pair = finding.subject == judgement.subject and bool(judgement.prefills)
-    key = (
-        finding.code,
-        finding.severity,
-        repr(sorted(finding.params.items())),
-        None if about_pair else finding.subject,
-    )
+    culprit = None if judgement.is_pair(finding.subject) else finding.subject
+    key = (finding.code, finding.severity, repr(sorted(finding.params.items())), culprit)
     one = merged.get(key)
     if one is None:
-        one = merged[key] = _Merged(finding, words(finding), {}, {}, {})
-    one.labels[judgement.label(finding.subject)] = None
-    one.subjects.update(dict.fromkeys(judgement.members(finding.subject)))
+        one = merged[key] = _Merged(finding, words(finding), _Subjects(), {})
+    one.subjects.add(judgement, finding.subject)
     one.evidence.update(dict.fromkeys(finding.evidence))
 
 
@@ -128,14 +150,14 @@ def _reported(one: _Merged, ignore: Collection[str]) -> ReportedFinding:
         code=one.finding.code,
         severity=DEMOTED[one.words.severity] if ignored else one.words.severity,
         title=one.words.title,
-        subject=", ".join(one.labels),
+        subject=one.subjects.label,
         ignored=ignored,
         message=one.words.message,
         evidence=tuple(one.evidence),
         why=one.words.why,
         action=one.words.action,
         docs=one.words.docs,
-        subjects=tuple(one.subjects),
+        subjects=tuple(one.subjects.members),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 
 from pdctl_transfer.layout.manifest import Component, Manifest, Role
@@ -152,6 +153,8 @@ def components(*manifests: Manifest) -> Iterator[Component]:
 
 def shown(value: object) -> str:
     """A value as an operator would write it."""
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
     return "not stated" if value is None else str(value)
 
 
