@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -104,8 +105,9 @@ class Agent:
 
     def log(self) -> str:
         """What its libraries printed."""
-        self._log.seek(0)
-        return self._log.read().decode("utf-8", "replace")
+        # the process writes at an offset that a seek here would move
+        handle = self._log.fileno()
+        return os.pread(handle, os.fstat(handle).st_size, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
         """End it; it goes by itself when its input ends."""

@@ -27,6 +27,8 @@ class Measure(Struct, frozen=True):
     bytes: int = 0
     blocks: int = 0
     seconds: float = 0.0
+    rate: float = 0.0
+    """Bytes a second in blocks of 1 MiB: what the link gives, whatever the layout's blocks cost."""
     latency: float = 0.0
     transport: str = "unknown"
     counted: Mapping[str, int] = {}
@@ -34,11 +36,6 @@ class Measure(Struct, frozen=True):
     log: tuple[str, ...] = ()
     """Lines of the sender's fabric that tell the transport."""
     wrong: int = 0
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second."""
-        return self.bytes / self.seconds if self.seconds else 0.0
 
     @property
     def seen(self) -> str:
@@ -57,7 +54,7 @@ def measure(source: Agent, target: Agent, load: Load, seed: int, timeout: float 
     try:
         target.ask(timeout, do="prepare")
         sent = source.ask(timeout, do="send", to=target.opened, seed=seed, deadline=timeout, **columns)
-        checked = target.ask(timeout, do="verify", seed=seed, **columns, **sizes)
+        checked = target.ask(timeout, do="verify", seed=seed, bulk=sent["bulk"], **columns, **sizes)
     except AgentError as error:
         return Measure(*names, fault=str(error), log=telling(source.log()))
     return Measure(
@@ -66,6 +63,7 @@ def measure(source: Agent, target: Agent, load: Load, seed: int, timeout: float 
         bytes=load.total,
         blocks=len(load.length),
         seconds=sent["seconds"],
+        rate=sent["rate"],
         latency=sent["latency"],
         transport=sent["transport"],
         counted=sent["counted"],

@@ -3,7 +3,7 @@
 import random
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -39,12 +39,23 @@ def probe_fleet(loaded: "LoadedFleet", snapshot: Snapshot, note: Callable[[str],
         return (Skipped("probe", "all pairs", "one side has no host that could be read"),)
     load, remarks = _load(loaded, sides[0][0], sides[1][0])
     addresses = {want.host: address_of(want, snapshot) for side in sides for want in side}
+    return (*remarks, *probe_pairs(sides[0], sides[1], load, addresses, note))
+
+
+def probe_pairs(
+    prefill: Sequence[Want],
+    decode: Sequence[Want],
+    load: Load,
+    addresses: Mapping[str, str],
+    note: Callable[[str], None],
+) -> tuple[Outcome, ...]:
+    """Probe every pair of the two sides. addresses: by pool or host, where its peers reach it."""
     with ExitStack() as stack:
         crew = _Crew(load, addresses, stack)
-        faults = crew.hire([*sides[0], *sides[1]])
-        pairs = [(p, d) for p in sides[0] for d in sides[1] if crew.has(p) and crew.has(d)]
+        faults = crew.hire([*prefill, *decode])
+        pairs = [(p, d) for p in prefill for d in decode if crew.has(p) and crew.has(d)]
         measures = list(_in_rounds(pairs, crew, note))
-    return (*remarks, *faults, *outcomes(measures))
+    return (*faults, *outcomes(measures))
 
 
 def _load(loaded: "LoadedFleet", prefill: Want, decode: Want) -> tuple[Load, tuple[Outcome, ...]]:
@@ -62,20 +73,20 @@ def _load(loaded: "LoadedFleet", prefill: Want, decode: Want) -> tuple[Load, tup
 class _Crew:
     """The agents of a probe, by pool and host."""
 
-    def __init__(self, load: Load, addresses: dict[str, str], stack: ExitStack) -> None:
+    def __init__(self, load: Load, addresses: Mapping[str, str], stack: ExitStack) -> None:
         self.load = load
         self._addresses = addresses
         self._stack = stack
         self._agents: dict[tuple[str, str], Agent] = {}
 
-    def hire(self, wants: list[Want]) -> list[Outcome]:
+    def hire(self, wants: Sequence[Want]) -> list[Outcome]:
         """Start all at once; a finding for each that cannot."""
         with ThreadPoolExecutor(max_workers=len(wants)) as pool:
             return [found for found in pool.map(self._hire, wants) if found is not None]
 
     def _hire(self, want: Want) -> Outcome | None:
         try:
-            agent = Agent(want, self._addresses[want.host])
+            agent = Agent(want, self._addresses.get(want.pool) or self._addresses[want.host])
             self._stack.callback(agent.close)
             agent.open(self.load.src_bytes, self.load.dst_bytes, START)
         except AgentError as error:

@@ -36,8 +36,8 @@ def _slow(item: Measure, best: float) -> str | None:
 def _said(item: Measure) -> str:
     counted = "".join(f", {name} +{value}" for name, value in item.counted.items() if value)
     return (
-        f"{item.load}: {item.bytes / (1 << 20):.3g} MiB in {item.blocks} blocks, every byte checked; {item.transport}, "
-        f"{item.rate / 1e6:.3g} MB/s, latency {item.latency * 1e6:.0f} µs{counted}"
+        f"{item.load}, {item.bytes / (1 << 20):.3g} MiB in {item.blocks} blocks in {item.seconds:.2g} s, every byte "
+        f"checked; {item.transport}, {item.rate / 1e6:.3g} MB/s, latency {item.latency * 1e6:.0f} µs{counted}"
     )
 
 

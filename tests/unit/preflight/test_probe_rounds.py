@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdctl.preflight.probe.agent import POISON, Agent, pattern
+from pdctl.preflight.probe.agent import BULK, POISON, TAIL, Agent, pattern
 from pdctl.preflight.probe.blocks import BLOCKS, BYTES, load_of, plain_load
 from pdctl.preflight.probe.measure import Measure, telling
 from pdctl.preflight.probe.rounds import rounds
@@ -63,7 +63,7 @@ def test_with_one_pair_nobody_can_say_which_host_it_is():
     assert [subject for subject, _ in culprits(every("a", "b"), every("a", "b"))] == ["a ↔ b"]
 
 
-GOOD = Measure("a", "c", "tcp", bytes=1 << 24, blocks=256, seconds=0.01, latency=1e-4, transport="tcp")
+GOOD = Measure("a", "c", "tcp", bytes=1 << 24, blocks=256, seconds=0.01, rate=1e9, latency=1e-4, transport="tcp")
 
 
 def said(*measures: Measure) -> dict[str, str]:
@@ -84,7 +84,7 @@ def test_cut_corrupted_and_slow_directions_are_told_apart():
         GOOD,
         changed(target="d", fault="10.0.0.4 does not answer within 3 s"),
         changed(source="b", wrong=7),
-        changed(source="b", target="d", seconds=1.0),
+        changed(source="b", target="d", rate=1e7),
     )
     assert said(*measures) == {"PD2301": "a → d", "PD2302": "b → c", "PD2304": "b → d"}
 
@@ -137,13 +137,15 @@ def test_what_is_moved_is_the_plan_of_two_ranks_within_the_budget(prefill: str, 
     assert max(at + size for at, size in zip(load.src, load.length, strict=True)) <= load.src_bytes
 
 
-@pytest.mark.parametrize("place", ["inside", "outside"])
+@pytest.mark.parametrize("place", ["inside", "outside", "large"])
 def test_a_single_changed_byte_is_counted_in_a_block_and_beside_it(place: str):
     agent = Agent()
-    agent.dst = np.full(264, POISON, dtype=np.uint8)
-    agent.dst[100:150] = pattern(7, 300)[200:250]
-    ask = {"seed": 7, "src": [200], "dst": [100], "length": [50], "src_bytes": 300, "dst_bytes": 200}
+    agent.dst = np.full(200 + TAIL + BULK, POISON, dtype=np.uint8)
+    sent = pattern(7, BULK)
+    agent.dst[100:150] = sent[200:250]
+    agent.dst[200 + TAIL : 200 + TAIL + 4096] = sent[:4096]
+    ask = {"seed": 7, "src": [200], "dst": [100], "length": [50], "src_bytes": 300, "dst_bytes": 200, "bulk": 4096}
     assert agent.verify(ask) == {"wrong": 0, "first": None}
-    at = 120 if place == "inside" else 190
+    at = {"inside": 120, "outside": 190, "large": 200 + TAIL + 4095}[place]
     agent.dst[at] ^= 1
     assert agent.verify(ask) == {"wrong": 1, "first": at}
