@@ -19,7 +19,6 @@ UNKNOWN_STATE: Final[Mapping[str, str]] = {
     "ssm_cfg": "Mamba-1 state",
     "attn_layer_period": "Mamba-1 layers in a period (Jamba)",
     "attn_layer_indices": "a hybrid pattern by indices (Bamba)",
-    "attn_type_list": "lightning attention (MiniMax-Text)",
     "layer_group_size": "linear attention in groups of layers (Bailing)",
     "mb_per_layer": "Mamba layers with a shared memory (SambaY)",
     "local_layer_ids": "local layers by ids (Inkling)",
@@ -151,6 +150,8 @@ def _refuse_unknown(config: Config, text: Config) -> None:
     for key, what in UNKNOWN_STATE.items():
         if text.get(key):
             text.fail(key, f"means {what}, whose layout pdctl does not know")
+    if text.has("attn_type_list") and 0 in text.sizes("attn_type_list"):
+        text.fail("attn_type_list", "names lightning attention (0), whose layout pdctl does not know")
     for key in LOOPS:
         if text.size(key, 1, least=0) > 1:
             text.fail(key, "layers that run more than once are not understood")

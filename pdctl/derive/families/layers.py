@@ -70,6 +70,8 @@ def read(config: Config) -> LayerKinds:
     if config.has("sliding_window_pattern") and config.has("sliding_window"):
         every = config.size("sliding_window_pattern", most=MAX_LAYERS)
         return LayerKinds(_every(every, count), "sliding_window_pattern")
+    if config.has("attention_chunk_size"):
+        return _chunked(config, count)
     plain: tuple[Kind, ...] = ("full",)
     return LayerKinds(plain * count, None)
 
@@ -116,6 +118,17 @@ def _agree(config: Config, kinds: LayerKinds) -> None:
         return
     if _interval(config, len(kinds.kinds)).kinds != kinds.kinds:
         config.fail("layer_types", "contradicts full_attention_interval, and engines differ in which they read")
+
+
+def _chunked(config: Config, count: int) -> LayerKinds:
+    """Llama 4: layers with rotary positions attend within a chunk, those without see the whole prompt."""
+    if not config.get("no_rope_layers"):
+        return LayerKinds(
+            _every(config.size("no_rope_layer_interval", 4, most=MAX_LAYERS), count), "attention_chunk_size"
+        )
+    rotary = config.sizes("no_rope_layers", length=count)
+    kinds: list[Kind] = ["sliding" if flag else "full" for flag in rotary[:count]]
+    return LayerKinds(tuple(kinds), "no_rope_layers")
 
 
 def _kda(config: Config, count: int) -> LayerKinds:
