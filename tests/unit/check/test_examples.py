@@ -109,6 +109,7 @@ def test_output_is_pure(capsys: pytest.CaptureFixture[str]) -> None:
         ((*HYBRID, "--ignore", "PD101"), "did you mean"),
         ((*HYBRID, "--platfrom", "npu"), "--platform"),
         ((*HYBRID, "--platform", "cuda"), "hopper"),
+        ((*HYBRID, "--backend", "moonkake"), "did you mean mooncake"),
         ((*HYBRID, "--pre", "--live"), "give one of them"),
         ((), "A"),
     ],

@@ -17,6 +17,9 @@ Ability = Literal["yes", "refused", "not established", "nhd, one stage", "dims"]
 
 BACKENDS: Final = ("mooncake", "nixl", "mori")
 
+#: Backends by the name that engines take.
+KNOWN_BACKENDS: Final = (*BACKENDS, "ascend", "memory")
+
 
 class Row(Struct, frozen=True):
     """One kind of state (a pattern), one sharding or any (None), and what each of `BACKENDS` does."""
