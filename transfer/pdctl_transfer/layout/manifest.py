@@ -23,14 +23,14 @@ EngineSlices = Literal["groups", "flat"]
 EnginePairs = Literal["layer", "position"]
 
 
-class Group(Struct, frozen=True):
+class Group(Struct, frozen=True, gc=False):
     """`heads` indivisible heads of `width` units each, split on their own."""
 
     heads: int
     width: int
 
 
-class Entry(Struct, frozen=True, omit_defaults=True):
+class Entry(Struct, frozen=True, omit_defaults=True, gc=False):
     """One registered buffer: an array of items of `item_len` bytes, shaped `[outer][units][inner_bytes]`."""
 
     layer: int | None
@@ -43,7 +43,7 @@ class Entry(Struct, frozen=True, omit_defaults=True):
     engine_slices: EngineSlices = "groups"
 
 
-class Component(Struct, frozen=True, omit_defaults=True):
+class Component(Struct, frozen=True, omit_defaults=True, gc=False):
     """Entries addressed by one kind of index, travelling together. `kind` is the wire name."""
 
     kind: str
@@ -52,7 +52,7 @@ class Component(Struct, frozen=True, omit_defaults=True):
     engine_pairs: EnginePairs = "layer"
 
 
-class Stage(Struct, frozen=True):
+class Stage(Struct, frozen=True, gc=False):
     """A pipeline stage; `layers` is half-open and says what the stage computes."""
 
     pp_rank: int

@@ -25,7 +25,7 @@ Reason = Literal[
 ]
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """Where an entry stands in a manifest. `index` counts the stage's entries in order, over its components."""
 
     stage: int
@@ -35,7 +35,7 @@ class Place(Struct, frozen=True):
     index: int
 
 
-class Located(Struct, frozen=True):
+class Located(Struct, frozen=True, gc=False):
     """An entry with its place, its kind, and `n`: its occurrence among equal (kind, layer, tensor) of the stage."""
 
     kind: str
@@ -49,7 +49,7 @@ class Located(Struct, frozen=True):
         return self.kind, self.entry.layer, self.entry.tensor, self.n
 
 
-class Pair(Struct, frozen=True):
+class Pair(Struct, frozen=True, gc=False):
     """A prefill entry and a decode entry that it fills."""
 
     src: Located
@@ -61,7 +61,7 @@ class Pair(Struct, frozen=True):
         return self.dst.entry.layer if self.src.entry.layer is None else self.src.entry.layer
 
 
-class Problem(Struct, frozen=True):
+class Problem(Struct, frozen=True, gc=False):
     """What cannot be paired, or only unsoundly. `at` is None where the whole kind is meant."""
 
     reason: Reason

@@ -29,7 +29,7 @@ class RankId(NamedTuple):
     tp: int
 
 
-class PlannedPair(Struct, frozen=True):
+class PlannedPair(Struct, frozen=True, gc=False):
     """Two entries that the plan connects. `src_index` and `dst_index` count the entries of their stages in order, as
     a rank's regions do; item lengths are those of one rank, in bytes."""
 
