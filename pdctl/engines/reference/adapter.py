@@ -1,6 +1,5 @@
 """The reference engine's command line, readiness and pair probe."""
 
-import re
 import secrets
 import sys
 import time
@@ -10,14 +9,13 @@ from typing import Any
 
 from pdctl import __version__
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, python_of
-from pdctl.engines.http import Unreachable, post_json, request
+from pdctl.engines.http import post_json
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 
 _ROLES = ("aggregate", "prefill", "decode")
 _INSTALL = "pip install 'pdctl[engine,transfer-cpu]'"
 _SYSTEM = "apt-get install libibverbs1 libnuma1 libcurl4"
-_COMPUTED = "pdctl_ref_prompt_tokens_computed_total"
 
 
 class ReferenceEngine:
@@ -104,27 +102,15 @@ class ReferenceEngine:
             "bootstrap_port": prefill.ports["bootstrap"],
             "bootstrap_room": secrets.randbits(62),
         }
-        began, before = time.monotonic(), _computed(decode)
+        began = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
             sent = [pool.submit(post_json, f"{side.url}/generate", body, timeout_s) for side in (prefill, decode)]
         faults = [str(error) for future in sent if (error := future.exception()) is not None]
         if faults:
             raise GateError("; ".join(faults), code="PD3008")
         answer = sent[1].result()
-        seconds = time.monotonic() - began
-        return Probe(tuple(answer["output_ids"]), _computed(decode) - before, seconds)
-
-
-def _computed(decode: Instance) -> int:
-    """Prompt tokens that a decode engine has computed since its start."""
-    try:
-        status, content = request(f"{decode.url}/metrics")
-    except Unreachable as error:
-        raise GateError(str(error), code="PD3008") from error
-    found = re.search(rf"^{_COMPUTED} ([0-9.e+]+)$", content.decode(), re.MULTILINE)
-    if status != 200 or not found:
-        raise GateError(f"{decode.url}/metrics does not say how many prompt tokens were computed", code="PD3008")
-    return int(float(found[1]))
+        computed = answer["meta_info"]["prompt_tokens_computed"]
+        return Probe(tuple(answer["output_ids"]), computed, time.monotonic() - began)
 
 
 ADAPTER = ReferenceEngine()

@@ -112,6 +112,11 @@ class PrefillLink:
             for dp, group in enumerate(engine.groups)
         ]
 
+    @property
+    def port(self) -> int:
+        """Port of the registry."""
+        return self._registry.port
+
     def open(self, request: Request, wake: Callable[[], None]) -> Sending:
         """Expect decode in the request's room, on every rank of its group."""
         bootstrap, place = _placed(request)

@@ -11,6 +11,9 @@ from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
 from pdctl.engines.reference.weights import Shard, Weights
 
+#: What attention adds counts for more than what is there, so that a wrong value in a page shows.
+GAIN = 2
+
 
 class GqaLayer:
     """One rank's query heads, and the key-value heads that they need."""
@@ -35,7 +38,7 @@ class GqaLayer:
                 shard.rows(weights.normal(f"{name}.v", kv_heads * dim, config.hidden), kv_heads),
             ]
         )
-        self._out = shard.columns(weights.normal(f"{name}.o", config.hidden, heads * dim), heads)
+        self._out = shard.columns(weights.normal(f"{name}.o", config.hidden, heads * dim) * GAIN, heads)
         self._q_norm = weights.near_one(f"{name}.q_norm", dim) * 1.5
         self._k_norm = weights.near_one(f"{name}.k_norm", dim) * 1.5
         self._freqs = frequencies(geometry.rotary_dim, config.rope_theta, weights.dtype)

@@ -14,8 +14,10 @@ from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
 from pdctl.engines.reference.weights import Shard, Weights
 
-#: Tokens solved at once. The logarithm of a decay is at least -1 a token, so exp(-16) is the worst factor.
+#: Tokens solved at once.
 BLOCK = 16
+#: Bound of a decay's logarithm: a state is felt for some tens of tokens, and a block's factor is exp(-2) at worst.
+DECAY = 0.125
 
 
 class DeltaLayer:
@@ -70,7 +72,7 @@ class DeltaLayer:
         z, beta, decay = linear(x, self._gates).split_with_sizes(
             (heads * geometry.value_dim, heads, heads * self._decays), dim=1
         )
-        log_decay = -sigmoid(decay).view(n, heads, -1).transpose(0, 1)
+        log_decay = -DECAY * sigmoid(decay).view(n, heads, -1).transpose(0, 1)
         beta = sigmoid(beta).T.unsqueeze(-1)
         v = v.view(n, heads, -1).transpose(0, 1)
         out = self._recur(

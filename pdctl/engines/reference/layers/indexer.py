@@ -19,6 +19,8 @@ from pdctl.engines.reference.weights import Weights
 from pdctl_transfer.layout.manifest import ROPE_RING_LAYER
 
 AXES = 3
+#: Scores weigh as much as the products of queries and keys, so that one wrong key among hundreds shows.
+GAIN = 6
 
 
 class IndexerLayer:
@@ -30,7 +32,7 @@ class IndexerLayer:
         self._eps = config.eps
         self._q = weights.normal(f"{name}.q", geometry.heads * dim, config.hidden)
         self._k = weights.normal(f"{name}.k", geometry.kv_heads * dim, config.hidden)
-        self._mix = weights.normal(f"{name}.mix", geometry.heads, config.hidden)
+        self._mix = weights.normal(f"{name}.mix", geometry.heads, config.hidden) * GAIN
         self._norm = weights.near_one(f"{name}.norm", dim)
         self._freqs = frequencies(dim, config.rope_theta, weights.dtype)
         self._axis = torch.arange(len(self._freqs)) % AXES

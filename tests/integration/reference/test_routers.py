@@ -1,0 +1,103 @@
+"""The real routers, unmodified, before a pair of processes: what comes out is what one engine alone computes."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.integration.reference.harness import prompts
+from tests.integration.reference.processes import Unit, engine, free_ports, router
+
+pytestmark = pytest.mark.integration
+
+ROUTERS = {"smg": ("smg", "launch"), "sglang-router": ("sglang_router.launch_router",)}
+SIXTEEN = prompts(16)
+
+
+class Fleet(NamedTuple):
+    """A pair over Mooncake, and an engine alone."""
+
+    alone: Unit
+    prefill: Unit
+    decode: Unit
+    bootstrap: int
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    logs: Path = tmp_path_factory.mktemp("logs")
+    [bootstrap] = free_ports(1)
+    with (
+        engine(logs / "alone.log") as alone,
+        engine(logs / "prefill.log", "--role", "prefill", "--bootstrap-port", str(bootstrap)) as prefill,
+        engine(logs / "decode.log", "--role", "decode") as decode,
+    ):
+        yield Fleet(alone, prefill, decode, bootstrap)
+
+
+@pytest.fixture(scope="module")
+def expected(fleet: Fleet) -> list[dict[str, Any]]:
+    return send(fleet.alone, 4)
+
+
+def send(target: Unit, at_once: int) -> list[dict[str, Any]]:
+    """All prompts, so many in flight."""
+    sampling = {"temperature": 0, "max_new_tokens": 64}
+
+    def one(prompt: tuple[int, ...]) -> dict[str, Any]:
+        body = {"input_ids": list(prompt), "sampling_params": sampling, "return_logprob": True}
+        answer = target.post("/generate", body)
+        assert answer.status_code == 200, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, SIXTEEN))
+
+
+def said(answer: dict[str, Any]) -> tuple[Any, ...]:
+    """Tokens, finish reason and prompt length."""
+    meta = answer["meta_info"]
+    return answer["output_ids"], answer["text"], meta["finish_reason"], meta["prompt_tokens"]
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 16])
+def test_sixteen_prompts_through_smg_equal_the_engine_alone(
+    fleet: Fleet, expected: list[dict[str, Any]], at_once: int, tmp_path: Path
+) -> None:
+    with router(tmp_path / "router.log", ROUTERS["smg"], fleet.prefill, fleet.bootstrap, fleet.decode) as front:
+        answers = send(front, at_once)
+    assert [said(answer) for answer in answers] == [said(answer) for answer in expected]
+    logprobs = [[pair[0] for pair in answer["meta_info"]["output_token_logprobs"]] for answer in (*answers, *expected)]
+    pairs = zip(sum(logprobs[:16], []), sum(logprobs[16:], []), strict=True)
+    print(f"largest logprob difference, {at_once} at once: {max(abs(a - b) for a, b in pairs):.1e}")
+    assert {answer["meta_info"]["prompt_tokens_computed"] for answer in answers} == {0}
+    assert fleet.decode.metric("pdctl_ref_prompt_tokens_computed_total") == 0
+
+
+def test_sglang_router_routes_completions_and_streams(fleet: Fleet, tmp_path: Path) -> None:
+    body = {"model": "tiny-hybrid", "prompt": "the quick brown fox", "temperature": 0, "max_tokens": 12}
+    expected = fleet.alone.post("/v1/completions", body).json()["choices"][0]
+    module = ROUTERS["sglang-router"]
+    with router(tmp_path / "router.log", module, fleet.prefill, fleet.bootstrap, fleet.decode) as front:
+        whole = front.post("/v1/completions", body).json()["choices"][0]
+        stream = front.post("/v1/completions", body | {"stream": True}).text
+    assert whole == expected
+    assert stream.rstrip().endswith("data: [DONE]")
+    assert '"finish_reason":"length"' in stream
+
+
+def test_a_request_without_a_room_is_told_of_the_router(fleet: Fleet) -> None:
+    answer = fleet.decode.post("/generate", {"text": "x"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "PD3054"
+
+
+def test_decode_that_finds_no_prefill_fails_with_a_code(fleet: Fleet) -> None:
+    [closed] = free_ports(1)
+    body = {"text": "x", "bootstrap_host": "127.0.0.1", "bootstrap_port": closed, "bootstrap_room": 1}
+    answer = fleet.decode.post("/generate", body, timeout=90)
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"].startswith("PD40")
