@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -37,7 +38,7 @@ def result_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def table(rows: list[tuple[str, ...]], header: tuple[str, ...]) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> list[str]:
     """Lines of a plain table, columns padded to their widest cell."""
     cells = [header, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]

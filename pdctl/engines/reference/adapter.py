@@ -89,7 +89,7 @@ class ReferenceEngine:
         pythons = {python_of(pool) for pool in pools}
         if len(pythons) > 1:
             message = f"engines of {len(pythons)} environments: {', '.join(sorted(pythons))}"
-            raise GateError(message, code="PD3000", hint="give all pools one `environment`")
+            raise InputError(message, where="prefill", code="PD0016", hint="give all pools one `environment`")
         place = "this environment" if pythons == {sys.executable} else pythons.pop()
         return f"pdctl-transfer {__version__} of {place}"
 

@@ -1,0 +1,1 @@
+"""`make demo`: the default fleet beside an aggregate engine, and whether the two say the same."""
