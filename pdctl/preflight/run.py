@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pdctl.preflight.collect import collect
 from pdctl.preflight.rules import judge
 from pdctl.preflight.snapshot import Snapshot
@@ -19,7 +21,24 @@ def preflight_fleet(loaded: "LoadedFleet") -> tuple[Outcome, ...]:
 
 def fleet_snapshot(loaded: "LoadedFleet") -> Snapshot:
     """The hosts of a fleet, as they are now."""
-    return collect(wants_of(loaded), router_of(loaded))
+    snapshot = collect(wants_of(loaded), router_of(loaded))
+    return msgspec.structs.replace(snapshot, own_ports=_own_ports(loaded.fleet.name))
+
+
+def _own_ports(fleet: str) -> frozenset[int]:
+    """Ports of this machine that the fleet holds: taken, but by whom they should be."""
+    from pdctl.launch.record import StateError
+    from pdctl.launch.state import FleetFolder
+    from pdctl.up.status import fleet_status
+
+    try:
+        state = FleetFolder(fleet).read()
+        alive = {unit.name for unit in fleet_status(fleet).units if unit.pid is not None}
+    except StateError:
+        return frozenset()
+    return frozenset(
+        port for unit in (state.units if state else ()) if unit.name in alive for port in unit.ports.values()
+    )
 
 
 def preflight_here(

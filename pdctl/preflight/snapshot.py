@@ -24,6 +24,8 @@ class Snapshot(Struct, frozen=True):
     software: Mapping[tuple[str, str], Software | Unread]
     """By host and interpreter."""
     router: RouterWant | None = None
+    own_ports: frozenset[int] = frozenset()
+    """Ports of this machine that the fleet itself holds, since it is up."""
 
     def facts(self, want: Want) -> HostFacts | None:
         """The host of a want; None if it could not be read."""

@@ -12,18 +12,20 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
     """One outcome a port: those of each pool on its hosts, and the router's on this one."""
     for want, facts in readable(snapshot):
         for purpose, port in want.ports:
-            yield _judge(facts, purpose, port, want.ports_source)
+            yield _judge(snapshot, facts, purpose, port, want.ports_source)
     here, router = snapshot.hosts.get(""), snapshot.router
     if router is not None and router.port is not None and isinstance(here, HostFacts):
-        yield _judge(here, "router", router.port, router.source)
+        yield _judge(snapshot, here, "router", router.port, router.source)
 
 
-def _judge(facts: HostFacts, purpose: str, port: int, source: str) -> Outcome:
+def _judge(snapshot: Snapshot, facts: HostFacts, purpose: str, port: int, source: str) -> Outcome:
     subject = label(facts.name)
     written = Evidence(source, f"{purpose}: {port}")
     params = {"purpose": purpose, "port": port}
     if facts.listening is None:
         return Skipped("ports", subject, "the list of listening ports could not be read")
+    if port in snapshot.own_ports and not facts.name:
+        return Held("ports", subject, f"{purpose} {port} is this fleet's own, which is up")
     if port in facts.listening:
         taken = Evidence("/proc/net/tcp", f"a socket listens on {port}")
         return Finding("PD2202", subject, (written, taken), params)

@@ -4,17 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pdctl.preflight.snapshot import Snapshot
+from pdctl.routers import ROUTERS
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome
-
-SWITCHES = (
-    "--pd-disaggregation",
-    "--vllm-pd-disaggregation",
-    "--service-discovery",
-    "--dp-aware",
-    "--enable-igw",
-    "--disable-retries",
-    "--disable-circuit-breaker",
-)
 
 
 def check(snapshot: Snapshot) -> Iterator[Outcome]:
@@ -22,11 +13,12 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
     router = snapshot.router
     if router is None:
         return
+    switches = ROUTERS[router.kind].switches | {ROUTERS[router.kind].pd}
     words = (*router.args, "")
     wrong = [
         (flag, word.partition("=")[2] or following)
         for word, following in pairwise(words)
-        if (flag := word.partition("=")[0]) in SWITCHES
+        if (flag := word.partition("=")[0]) in switches
         and ("=" in word or (following and not following.startswith("-")))
     ]
     for flag, value in wrong:

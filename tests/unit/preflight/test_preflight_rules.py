@@ -253,6 +253,7 @@ def test_ports(tmp_path: Path):
     assert codes(snapshot((want(protocol="tcp", ports=(("http", 40000),)), seen))) == {"PD2206"}
     router = RouterWant("smg", (), "fleet.yaml:9", 8998)
     assert codes(snapshot((want(protocol="tcp"), seen), router=router)) == {"PD2202"}
+    assert codes(msgspec.structs.replace(snapshot((taken, seen)), own_ports=frozenset({8998}))) == set(), "it is up"
     unknown = judge(snapshot((taken, msgspec.structs.replace(seen, listening=None))))
     assert "ports" in {item.rule for item in unknown if isinstance(item, Skipped)}
 
