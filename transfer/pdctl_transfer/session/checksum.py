@@ -145,11 +145,12 @@ def _copy_sum(
         index, item, offset, stride = strip.src_index, strip.src_item, copy.src_offset, copy.src_stride
     else:
         index, item, offset, stride = strip.dst_index, strip.dst_item, copy.dst_offset, copy.dst_stride
+    repeats, within = np.arange(copy.repeats), np.arange(0, copy.length, word)
     array = strided(memory.bytes(index), item, offset, copy, stride, word)
-    within = np.arange(0, copy.length, word)
-    if how == "sample":
-        array, within = array[:, :, [0, -1]], within[[0, -1]]
-    places = np.add.outer(copy.dst_offset + np.arange(copy.repeats) * copy.dst_stride, within)
+    if how == "sample":  # of the first and the last repetition, the first and the last word
+        ends = slice(None, None, max(1, copy.repeats - 1)), slice(None, None, max(1, len(within) - 1))
+        repeats, within, array = repeats[ends[0]], within[ends[1]], array[:, ends[0], ends[1]]
+    places = np.add.outer(copy.dst_offset + repeats * copy.dst_stride, within)
     tp, rank = part.decode_tp, part.destination.tp
     weight = part.cached_weights((key, how, copy), lambda: weights(key, entry, tp, rank, places))
     position = positions(len(ids))

@@ -36,7 +36,7 @@ class Options(Struct, frozen=True):
     secret: bytes | None = None
     """Shared secret, required of every message when set."""
     verify: Verify = "sample"
-    """What the receiver compares before it confirms: nothing, a word of every page and copy, or every byte."""
+    """What the receiver compares before it confirms: nothing, some words of every item and entry, or every byte."""
     allow_fallback: bool = True
     """False: a fabric that was asked for RDMA and moves bytes over TCP fails every request (PD4013)."""
 
