@@ -26,7 +26,7 @@ def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path |
 
 def derive_pool(loaded: LoadedFleet, pool: Pool, platform: str | None = None, model: Path | None = None) -> Derived:
     """The layout of one engine of the pool, each value with its line in the fleet file."""
-    return derive(_request(loaded, pool, platform, model))
+    return derive(with_draft(_request(loaded, pool, platform, model)))
 
 
 def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | None) -> Group:

@@ -35,7 +35,8 @@ def check(paths: Sequence[Path], options: Options) -> Report:
     """
     start = time.perf_counter()
     inputs = [_read(path, options) for path in paths]
-    groups = told_apart([(path.name, group) for path, one in zip(paths, inputs, strict=True) for group in one.groups])
+    files = [path.name if len({other.name for other in paths}) == len(paths) else str(path) for path in paths]
+    groups = told_apart([(file, group) for file, one in zip(files, inputs, strict=True) for group in one.groups])
     require_both_roles(groups, ", ".join(map(str, paths)))
     return _report(groups, inputs, options, start)
 

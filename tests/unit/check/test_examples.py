@@ -121,3 +121,16 @@ def test_unusable_input(capsys: pytest.CaptureFixture[str], args: tuple[str, ...
     assert captured.out == ""
     assert captured.err.startswith("error PD")
     assert says in captured.err
+
+
+def test_files_of_one_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`a/side.json b/side.json` is how exports from two machines look."""
+    for folder, name in zip("ab", PAGE32, strict=True):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "side.json").write_bytes((DATA / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    _, report = _json(capsys, "a/side.json", "b/side.json")
+    assert [(pair["prefill"], pair["decode"]) for pair in report["pairs"]] == [("a/side.json:side", "b/side.json:side")]
+    assert report["findings"][0]["subject"] == "a/side.json:side → b/side.json:side"
