@@ -226,7 +226,7 @@ def _print(derived: Derived, output: Form) -> None:
 
         result(encode_manifest(derived.manifest, indent=1).decode())
         return
-    from pdctl.derive.view import lines
+    from pdctl.cli.layout_table import lines
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED
     for line in lines(derived.manifest, derived.sources, width):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pdctl.cli.app import main
-from pdctl.derive.view import lines
+from pdctl.cli.layout_table import lines
 from pdctl_transfer.layout.read import decode_manifest
 from tests.unit.derive.models import LLAMA, ORACLE
 
