@@ -45,6 +45,10 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
         help="what moves the state",
     )  # fmt: skip
     add("--transfer-protocol", default=default.protocol, help="what the backend is asked to use: tcp, rdma")
+    add(
+        "--session", action="append", default=[], metavar="NAME=VALUE",
+        help="an option of the transfer session: bootstrap_s=60, verify=full, …",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     return EngineOptions(
         model=given.model,
@@ -64,4 +68,5 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
         bootstrap_port=given.bootstrap_port,
         backend=given.transfer_backend,
         protocol=given.transfer_protocol,
+        session=tuple(given.session),
     )

@@ -11,6 +11,7 @@ from pdctl.engines.reference.engine import Engine, Group
 from pdctl.engines.reference.options import EngineOptions
 from pdctl.engines.reference.pools import KINDS, Pools
 from pdctl.engines.reference.request import Bootstrap, Request, digest
+from pdctl.errors import InputError
 from pdctl_transfer.errors import SessionError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, ReceiveHandle, Region, Registry, SendHandle
@@ -188,6 +189,21 @@ def make_fabric(options: EngineOptions) -> Fabric:
     from pdctl_transfer.fabric.mooncake import MooncakeFabric
 
     return cast(Fabric, MooncakeFabric(options.host, "rdma" if options.protocol == "rdma" else "tcp"))
+
+
+def session_options(options: EngineOptions) -> Options:
+    """The session's options: listening where HTTP does, with what `--session` sets. InputError PD3044."""
+    given = dict(pair.partition("=")[::2] for pair in options.session)
+    known = Options.__struct_fields__
+    for name in given:
+        if name not in known:
+            raise InputError(
+                f"no session option {name!r}", where="--session", code="PD3044", hint=f"one of {', '.join(known)}"
+            )
+    try:
+        return msgspec.convert({"host": options.host} | given, Options, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), where="--session", code="PD3044") from None
 
 
 def make_link(engine: Engine, fabric: Fabric, options: Options) -> PrefillLink | DecodeLink:

@@ -33,6 +33,7 @@ class EngineOptions:
     bootstrap_port: int = 8998
     backend: str = "mooncake"
     protocol: str = "tcp"
+    session: tuple[str, ...] = ()
 
     @property
     def attn_tp(self) -> int:

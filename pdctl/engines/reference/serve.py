@@ -51,10 +51,10 @@ def build(options: EngineOptions) -> Scheduler:
     engine = Engine(options)
     if options.role == "aggregate":
         return Scheduler(engine)
-    from pdctl.engines.reference.link import make_fabric, make_link
-    from pdctl_transfer.session import Options
+    from pdctl.engines.reference.link import make_fabric, make_link, session_options
 
-    return Scheduler(engine, make_link(engine, make_fabric(options), Options(host=options.host)))
+    session = session_options(options)
+    return Scheduler(engine, make_link(engine, make_fabric(options), session))
 
 
 def bind(host: str, port: int) -> socket.socket:
