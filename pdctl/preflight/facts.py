@@ -56,7 +56,6 @@ class HostFacts(Struct, frozen=True):
     """What the host's own name resolves to."""
     clock_offset: tuple[float, float]
     """Seconds by which its clock is ahead of this one, as bounds."""
-    netns_shared: bool | None
     nvidia_driver: str | None
 
 
@@ -70,7 +69,6 @@ def facts_of(
     clock_offset: tuple[float, float],
 ) -> HostFacts:
     """The facts of a capture's files; `host` was read from the same capture."""
-    mode = files.get("/sys/module/ib_core/parameters/netns_mode")
     return HostFacts(
         name=name,
         host=host,
@@ -82,7 +80,6 @@ def facts_of(
         port_range=_range(files.get("/proc/sys/net/ipv4/ip_local_port_range")),
         own_addresses=own_addresses,
         clock_offset=clock_offset,
-        netns_shared=None if mode is None else mode in ("Y", "1"),
         nvidia_driver=_driver(files.get("/proc/driver/nvidia/version")),
     )
 

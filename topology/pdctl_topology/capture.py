@@ -29,7 +29,6 @@ FILES = [
     "/proc/driver/nvidia/gpus/*/information",
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    "/sys/module/ib_core/parameters/netns_mode",
     *("/sys/class/net/*/" + name for name in ("mtu", "operstate", "speed", "bonding/slaves", "bonding/mode")),
     *(HCA + "/" + name for name in ("node_type", "hca_type", "board_id", "fw_ver", "node_guid", "parent")),
     *(HCA + "/device/" + name for name in ("numa_node", "sriov_numvfs")),

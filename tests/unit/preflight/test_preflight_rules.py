@@ -103,6 +103,14 @@ def test_a_gid_index_that_serves_holds(roce: Path):
     assert codes(snapshot((want(env={"MC_GID_INDEX": "3"}, devices=("mlx5_0",)), facts(roce)))) == set()
 
 
+@pytest.mark.code("PD2014")
+def test_ports_with_ipv6_only_need_an_index(tmp_path: Path):
+    machines.build("ipv6-only", tmp_path)
+    found = findings(judge(snapshot((want(), facts(tmp_path)))))
+    assert found["PD2014"].params["index"] == 1
+    assert codes(snapshot((want(env={"MC_GID_INDEX": "1"}), facts(tmp_path)))) == set()
+
+
 @pytest.mark.code("PD2005")
 @pytest.mark.parametrize("device", ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "cxgb4_0"])
 def test_a_named_device_that_cannot_carry_a_transfer(tmp_path: Path, device: str):
