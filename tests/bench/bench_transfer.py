@@ -12,8 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from pdctl_transfer.fabric.base import Blocks, Deadline
-
-BATCH = 1024
 from pdctl_transfer.layout.algebra import item_len
 from pdctl_transfer.layout.manifest import Component, Engine, Entry, Group, Manifest, Model, Parallel, Stage, Transfer
 from pdctl_transfer.plan import RankId, bind
@@ -23,6 +21,7 @@ from tests.integration.transfer.ranks import Host, Process, Spec, pair, rooms
 from tests.unit.transfer_session.world import ranks
 
 PAGE = 64
+BATCH = 1024
 HEADS, HEAD_BYTES = 8, 256
 LAYERS = 4
 PAGES = 128

@@ -129,6 +129,10 @@ class DecodePeer:
         self.options = options or Options()
         self.telemetry = Telemetry("decode", str(rank), self.options.events)
         self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._rooms))
+        quarantined = "Requests that have failed and whose buffers may not be used again yet"
+        self.telemetry.gauge("quarantined", quarantined, lambda: len(self._requests) - len(self._rooms))
+        self.telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self._area.free)
         self.loop = Loop(f"pdctl-decode-{rank}")
         self._workers = Workers(f"pdctl-scatter-{rank}", 2)
         self._memory = Memory(self._me.regions)
@@ -175,7 +179,7 @@ class DecodePeer:
     @property
     def quarantined(self) -> int:
         """Requests that have failed and whose buffers may not be used again yet."""
-        count: int = self.loop.ask(lambda: sum(1 for key in self._requests if self._over(key)))
+        count: int = self.loop.ask(lambda: len(self._requests) - len(self._rooms))
         return count
 
     # The engine's calls, on the loop thread.
@@ -193,7 +197,7 @@ class DecodePeer:
         if refusal is not None:
             handle._life.settle()
             handle._life.fail(refusal)
-            self.telemetry.ended(request.room, refusal, handle._life.reached)
+            self._ended(request, refusal)
             return
         self._rooms[request.room] = self._requests[request.key] = request
         request.timer = Timer(self.loop, lambda failure: self._expired(request, failure))
@@ -296,7 +300,7 @@ class DecodePeer:
 
     def ready(self, link: Link) -> None:
         """Ask what waited for it."""
-        self.telemetry.handshake(link.name, link.handshake_s)
+        self.telemetry.linked(link.name, link.handshake_s)
         for request in list(self._rooms.values()):
             self._ask(request, link)
 
@@ -362,9 +366,6 @@ class DecodePeer:
 
     # The life of a request.
 
-    def _over(self, key: tuple[int, str]) -> bool:
-        return self._rooms.get(key[0]) is not self._requests[key]
-
     def _met(self, request: Request) -> None:
         if request.all_ready and request.handle._life.advance("waiting") and request.timer is not None:
             unsent = f"room {request.room}: nothing was sent in {self.options.waiting_s:g} s"
@@ -412,23 +413,29 @@ class DecodePeer:
             return
         for source in request.sources.values():
             source.link.send(Confirm(request.room, request.attempt))
+            for kind, seconds in source.order.seconds.items() if source.order else ():
+                self.telemetry.scattered(request.room, source.link.name, kind, seconds)
         self._close(request)
         del self._requests[request.key]
         request.handle._life.settle()
         request.handle._life.advance("confirmed")
-        self.telemetry.ended(request.room, None, request.handle._life.reached)
+        self.telemetry.ended(request.room, "", "", "", request.handle._life.reached)
 
     def _fail(self, request: Request, failure: Failure) -> None:
         if not request.handle._life.fail(failure):
             return
         self._close(request)
-        self.telemetry.ended(request.room, failure, request.handle._life.reached)
+        self._ended(request, failure)
         for source in request.sources.values():
             if source.order is not None:
                 self._lender.drop(source.order)
             if source.asked:
                 source.link.send(Failed(request.room, request.attempt, failure.code, failure.cause, failure.side))
         self._release(request)
+
+    def _ended(self, request: Request, failure: Failure) -> None:
+        reached = request.handle._life.reached
+        self.telemetry.ended(request.room, failure.code, failure.side, failure.cause, reached)
 
     def _close(self, request: Request) -> None:
         if request.timer is not None:

@@ -25,6 +25,7 @@ from pdctl_transfer.session.packing import Chunk, chunks
 from pdctl_transfer.session.work import Part
 from pdctl_transfer.session.workers import Job
 from pdctl_transfer.session.writer import Scratch, needs_scratch, packed_blocks, staged_blocks
+from pdctl_transfer.telemetry import Tally
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
@@ -39,25 +40,8 @@ class Sent(Struct, frozen=True):
     metadata: bytes
 
 
-class Tally:
-    """What was moved of one kind, or by one job."""
-
-    __slots__ = ("blocks", "bytes", "calls", "seconds")
-
-    def __init__(self) -> None:
-        self.blocks = self.bytes = self.calls = 0
-        self.seconds = 0.0
-
-    def add(self, other: "Tally") -> None:
-        """Add another's figures."""
-        self.blocks += other.blocks
-        self.bytes += other.bytes
-        self.calls += other.calls
-        self.seconds += other.seconds
-
-
 class Outcome(NamedTuple):
-    """What a job brings back: its result, what it moved by kind ("" for all straight ones), scratch still in use."""
+    """What a job brings back: its result, what it moved by kind, scratch that is still in use."""
 
     result: WriteResult
     tallies: dict[str, Tally]
@@ -155,9 +139,16 @@ class Leg:
         tallies: dict[str, Tally] = {}
         held: list[int] = []
         result = WriteResult(ok=True, settled=True)
-        if len(split.direct.columns):
-            blocks = Blocks(*bind(split.direct, me.regions, hello.regions, sent.indices, self.indices))
-            result = self._write(blocks, tallies.setdefault("", Tally()))
+        straight = {
+            kind: Blocks(*bind(plan, me.regions, hello.regions, sent.indices, self.indices))
+            for kind, plan in split.direct.items()
+        }
+        if straight:
+            whole = Tally()
+            result = self._write(Blocks(*(np.concatenate(c) for c in zip(*straight.values(), strict=True))), whole)
+            for kind, blocks in straight.items():
+                tally = tallies[kind] = Tally(len(blocks.length), int(blocks.length.sum()))
+                tally.seconds = whole.seconds * tally.bytes / max(1, whole.bytes)
         for kind, strips in split.packed.items():
             ids, there = sent.indices.get(kind), self.indices.get(kind)
             if ids is None or there is None or not result.ok:

@@ -35,7 +35,7 @@ class Life:
     def __init__(self) -> None:
         self.state: State = "bootstrapping"
         self.failure: Failure | None = None
-        self.reached: dict[State, float] = {"bootstrapping": time.monotonic()}
+        self.reached: dict[str, float] = {"bootstrapping": time.monotonic()}
         """Monotonic time at which each state was entered."""
         self._settled = False
         self._ended = threading.Event()

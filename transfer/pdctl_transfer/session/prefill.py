@@ -102,6 +102,8 @@ class PrefillPeer:
         self.options = options or Options()
         self.telemetry = Telemetry("prefill", str(rank), self.options.events)
         self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._rooms))
+        self.telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self._legs))
         self.loop = Loop(f"pdctl-prefill-{rank}")
         self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
         self.memory = Memory(self.me.regions)
@@ -204,7 +206,7 @@ class PrefillPeer:
 
     def ready(self, link: Link) -> None:
         """Decode ranks ask when they want."""
-        self.telemetry.handshake(link.name, link.handshake_s)
+        self.telemetry.linked(link.name, link.handshake_s)
 
     def silent(self, link: Link, failure: Failure) -> None:
         """Fail what that decode rank asked for; it stays quarantined until the write returns."""
@@ -356,8 +358,14 @@ class PrefillPeer:
         elif leg.failure is not None and room is not None:
             self._fail(room, leg.failure)
         elif leg.written and room is not None and room.sent is not None:
-            self.telemetry.wrote(leg)
+            self._record(leg, room.sent)
             leg.link.send(Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
+
+    def _record(self, leg: Leg, sent: Sent) -> None:
+        self.telemetry.queued(leg.link.name, leg.started_at - leg.queued_at)
+        for kind, tally in leg.tallies.items():
+            way, items = leg.ways.get(kind, "direct"), len(sent.indices.get(kind, ()))
+            self.telemetry.written(leg.room, leg.link.name, kind, way, tally, items)
 
     def _unasked(self, room: Room) -> Failure:
         cause = f"room {room.room}: no decode rank asked for it in {self.options.bootstrap_s:g} s"
@@ -377,7 +385,7 @@ class PrefillPeer:
             self._drop(leg)
         room.handle._life.settle()
         room.handle._life.advance("confirmed")
-        self.telemetry.ended(room.room, None, room.handle._life.reached)
+        self.telemetry.ended(room.room, "", "", "", room.handle._life.reached)
 
     def _fail(self, room: Room, failure: Failure) -> None:
         handle = room.handle
@@ -385,7 +393,7 @@ class PrefillPeer:
             return
         self._close_room(room)
         self._ended.put(room.room, failure)
-        self.telemetry.ended(room.room, failure, handle._life.reached)
+        self.telemetry.ended(room.room, failure.code, failure.side, failure.cause, handle._life.reached)
         for leg in room.legs.values():
             leg.stop()
             leg.link.send(Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))

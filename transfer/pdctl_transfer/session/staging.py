@@ -24,7 +24,7 @@ Column = NDArray[np.int64]
 
 
 class Order:
-    """The staged chunks of one source of one request. Loop thread only, but for `seconds`."""
+    """The staged chunks of one source of one request. Loop thread only."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Order:
         """Slots by the chunk they are lent for."""
         self.landed: set[int] = set()
         self.dropped = False
-        self.seconds = 0.0
-        """Time spent scattering."""
+        self.seconds: dict[str, float] = {}
+        """Time spent scattering, by kind."""
 
     @property
     def complete(self) -> bool:
@@ -99,10 +99,11 @@ class Lender:
         if not order.dropped:
             for segment in chunk:
                 scatter(self._memory, segment, order.ids[kind], packed)
-        order.seconds += time.monotonic() - began
-        self._loop.call(self._scattered, order, number)
+        self._loop.call(self._scattered, order, number, time.monotonic() - began)
 
-    def _scattered(self, order: Order, number: int) -> None:
+    def _scattered(self, order: Order, number: int, seconds: float) -> None:
+        kind = order.chunks[number][0]
+        order.seconds[kind] = order.seconds.get(kind, 0.0) + seconds
         self._area.give(order.slots.pop(number))
         order.scattered += 1
         if order.complete and order in self._orders:

@@ -17,9 +17,9 @@ Column = NDArray[np.int64]
 
 
 class Split(NamedTuple):
-    """A part, cut by the ways its kinds travel. `direct` is a plan; of the others, strips by kind."""
+    """A part, cut by the ways its kinds travel: plans of what goes straight, and strips of the rest, by kind."""
 
-    direct: Plan
+    direct: dict[str, Plan]
     packed: dict[str, tuple[Strip, ...]]
     staged: dict[str, tuple[Strip, ...]]
 
@@ -71,25 +71,25 @@ class Part:
         return self._splits[key]
 
     def _split(self, ways: Mapping[str, Way]) -> Split:
-        straight: list[Column] = []
+        straight: dict[str, Plan] = {}
         packed: dict[str, tuple[Strip, ...]] = {}
         staged: dict[str, tuple[Strip, ...]] = {}
         for kind, rows in self.rows.items():
             way = ways.get(kind, "direct")
             if way == "staged":
                 staged[kind] = self.strips[kind]
-            elif way == "packed":
+                continue
+            left = rows
+            if way == "packed":
                 pair_of = self.plan.columns.pair[rows]
                 pairs = list(dict.fromkeys(pair_of.tolist()))
                 scattered = [strip.src_run < 0 for strip in self.strips[kind]]
                 packed[kind] = tuple(s for s, gather in zip(self.strips[kind], scattered, strict=True) if gather)
-                whole = [p for p, gather in zip(pairs, scattered, strict=True) if not gather]
-                straight.append(rows[np.isin(pair_of, whole)])
-            else:
-                straight.append(rows)
-        rows = np.sort(np.concatenate(straight)) if straight else np.zeros(0, dtype=np.int64)
-        plan = Plan(self.plan.pairs, self.plan.columns.where(rows), self.plan.prefill_tp, self.plan.decode_tp)
-        return Split(plan, packed, staged)
+                left = rows[np.isin(pair_of, [p for p, gather in zip(pairs, scattered, strict=True) if not gather])]
+            if len(left):
+                columns = self.plan.columns.where(left)
+                straight[kind] = Plan(self.plan.pairs, columns, self.plan.prefill_tp, self.plan.decode_tp)
+        return Split(straight, packed, staged)
 
 
 class PairPlan:
