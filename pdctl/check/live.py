@@ -4,67 +4,31 @@ Addresses come from the state that `pdctl up` left, or from ports that the fleet
 collector of its own; one that cannot be read is never a pass.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from pdctl.check.compare import differences
 from pdctl.check.groups import Group
+from pdctl.engines.live import CollectError, Collector, Running
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.errors import ManifestError
 from pdctl_transfer.layout.manifest import Manifest
-from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
 from pdctl_transfer.rules import Evidence, Finding, Side, Skipped
 from pdctl_transfer.rules.pair import FIELDS
 
 TIMEOUT_S: Final = 5.0
 
 
-class Running(Struct, frozen=True):
-    """One engine that should be running: where its ports are, by purpose."""
-
-    name: str
-    role: str
-    engine: str
-    host: str
-    ports: Mapping[str, int]
-
-    @property
-    def url(self) -> str:
-        """The root of its HTTP endpoints."""
-        return f"http://{self.host}:{self.ports['http']}"
-
-
-class CollectError(Exception):
-    """A running engine's layout could not be read, and why."""
-
-
-#: Asks one engine for its layout. Raises CollectError or ManifestError.
-Collector = Callable[[Running, float], Manifest]
-
 #: Where each engine's collector is: module and function.
 COLLECTORS: Final[Mapping[str, tuple[str, str]]] = {
-    "reference": ("pdctl.check.live", "over_http"),
+    "reference": ("pdctl.engines.live", "over_http"),
     "sglang": ("pdctl.engines.sglang.live", "collect"),
     "vllm": ("pdctl.engines.vllm.live", "collect"),
 }
-
-
-def over_http(running: Running, timeout_s: float) -> Manifest:
-    """`GET /pdctl/layout`, which the reference engine serves."""
-    from pdctl.engines.http import Unreachable, request
-
-    url = f"{running.url}/pdctl/layout"
-    try:
-        status, body = request(url, timeout_s=timeout_s)
-    except Unreachable as error:
-        raise CollectError(str(error)) from error
-    if status != 200:
-        raise CollectError(f"{url}: HTTP {status}")
-    return decode_manifest(body[: MAX_BYTES + 1], url)
 
 
 def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group]:
