@@ -104,7 +104,7 @@ def model_config(loaded: LoadedFleet, engine: str, model: Path | None = None) ->
     where = loaded.source("model.path")
     name = loaded.model_path
     if model is None and name.startswith("builtin:"):
-        return _builtin(name, engine, where)
+        return builtin_config(name, engine, where)
     try:
         return read_config(model or Path(name).expanduser())
     except ConfigError as error:
@@ -114,11 +114,12 @@ def model_config(loaded: LoadedFleet, engine: str, model: Path | None = None) ->
         raise ConfigError(f"{error.where} {error.message}", where=where, hint=hint) from None
 
 
-def _builtin(name: str, engine: str, where: str) -> tuple[Mapping[str, Any], str]:
+def builtin_config(name: str, engine: str, where: str) -> tuple[Mapping[str, Any], str]:
+    """The config of one of pdctl's own tiny models, `builtin:NAME`. InputError (PD0022) where there is none such."""
     if engine == "reference":
-        from pdctl.engines.reference.config import load_config
+        from pdctl.engines.reference.config import config_path
 
-        return load_config(name).raw, name
+        return read_config(config_path(name))
     from pdctl.engines.builtin_models import CONFIGS
 
     config = CONFIGS.get(name.removeprefix("builtin:"))

@@ -146,17 +146,9 @@ def _config(model: str, engine: str) -> tuple[Any, str]:
 
     if not model.startswith("builtin:"):
         return read_config(Path(model).expanduser())
-    if engine == "reference":
-        from pdctl.engines.reference.config import config_path
+    from pdctl.check.fleets import builtin_config
 
-        return read_config(config_path(model))
-    from pdctl.engines.builtin_models import CONFIGS
-
-    name = model.removeprefix("builtin:")
-    if name not in CONFIGS:
-        known = ", ".join(f"builtin:{known}" for known in CONFIGS)
-        raise InputError(f"no {model} for {engine}", where="--model", hint=f"there are {known}")
-    return CONFIGS[name], model
+    return builtin_config(model, engine, "--model")
 
 
 def _served_name(model: str) -> str:
