@@ -40,10 +40,20 @@ def model_dtype(request: Request, config: Config) -> tuple[str, str]:
 
 
 def quantised_kv(config: Config) -> str | None:
-    """The key by which a checkpoint says that its KV cache is FP8."""
+    """The key by which a ModelOpt checkpoint says that its KV cache is FP8: engines resolve `auto` to fp8_e4m3 then."""
     for part in (config, config.text()):
-        if part.has("quantization_config"):
-            inner = part.child("quantization_config")
-            if str(inner.get("kv_cache_quant_algo")).upper() == "FP8":
-                return f"{inner.path}kv_cache_quant_algo"
+        if not part.has("quantization_config"):
+            continue
+        outer = part.child("quantization_config")
+        if not (outer.word("quant_method") or "modelopt").startswith("modelopt"):
+            continue
+        inner = outer.child("quantization") if outer.has("quantization") else outer
+        scheme = inner.get("kv_cache_scheme")
+        if isinstance(scheme, Mapping) and scheme.get("type") == "float":
+            if scheme.get("num_bits") == 4:
+                inner.fail("kv_cache_scheme", "a KV cache of 4 bits is not known")
+            if scheme.get("num_bits") == 8:
+                return f"{inner.path}kv_cache_scheme"
+        if str(inner.get("kv_cache_quant_algo")).upper() == "FP8":
+            return f"{inner.path}kv_cache_quant_algo"
     return None

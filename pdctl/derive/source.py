@@ -36,7 +36,19 @@ def read_config(folder: Path) -> tuple[Mapping[str, Any], str]:
         raise ConfigError(f"not JSON: {error}", where=str(path)) from None
     if not isinstance(config, dict):
         raise ConfigError("found no object at its top", where=str(path))
-    return config, str(path)
+    return with_quantization(config, path.parent), str(path)
+
+
+def with_quantization(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The config with what a ModelOpt checkpoint's hf_quant_config.json beside it says, where the config is silent."""
+    if config.get("quantization_config") is not None:
+        return config
+    try:
+        found = json.loads((folder / "hf_quant_config.json").read_bytes()[:MAX_BYTES])
+    except (OSError, ValueError, RecursionError):
+        return config
+    part = found.get("quantization") if isinstance(found, dict) else None
+    return {**config, "quantization_config": {"quantization": part}} if isinstance(part, dict) else config
 
 
 def with_draft(request: Request) -> Request:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pdctl.derive import buffers
 from pdctl.derive.config import Config
 from pdctl.derive.drafts import draft_geometry, drafted_tokens
-from pdctl.derive.dtypes import itemsize, model_dtype
+from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
 from pdctl.derive.geometry import Geometry, Gqa, Mla, Recurrent
 from pdctl.derive.model import config_digest, family, read_geometry
 from pdctl.derive.refusal import refuse_groups, refuse_undivided
@@ -72,7 +72,7 @@ def build(request: Request) -> Derived:
         transfer=Transfer(settings.backend),
         parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
         page_size=settings.block_size,
-        kv_cache_dtype=request.kv_cache_dtype,
+        kv_cache_dtype=settings.kv_dtype,
         kv_layout=settings.layout,
         speculative=request.stated_speculative(),
         stages=tuple(stages),
@@ -92,7 +92,7 @@ class _Settings:
             self.notes.append("platform hopper is assumed (--platform)")
         self.backend = request.backend or "nixl"
         self.model_itemsize = min(itemsize(model_dtype(request, config)[0]) or 2, 4)
-        self.kv_itemsize = self._kv_itemsize(geometry)
+        self.kv_dtype, self.kv_itemsize = self._kv_dtype(config)
         self.layout = self._layout(geometry)
         self.window_itemsize = self._state("mamba-dtype", self.model_itemsize)
         self.state_itemsize = self._state("mamba-ssm-dtype", self._declared_state(config, geometry))
@@ -105,16 +105,19 @@ class _Settings:
     def _say(self, name: str, value: str, source: str) -> None:
         self.sources[name] = Evidence(self.request.origins.get(name, source), value)
 
-    def _kv_itemsize(self, geometry: Geometry) -> int:
+    def _kv_dtype(self, config: Config) -> tuple[str, int]:
         asked = self.request.kv_cache_dtype
         self._say("kv_cache_dtype", asked, "vLLM's default")
+        if asked == "auto" and (quantised := quantised_kv(config)):
+            self.sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "fp8_e4m3")
+            asked = "fp8_e4m3"
         size = {"auto": self.model_itemsize, "fp8_ds_mla": 1}.get(asked, itemsize(asked))
         if size is None:
             raise InputError(
                 f"found {asked}, expected auto, bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or fp8_ds_mla",
                 where=self.request.origins.get("kv_cache_dtype", "--kv-cache-dtype"),
             )
-        return size
+        return asked, size
 
     def _layout(self, geometry: Geometry) -> str | None:
         if isinstance(geometry.attention, Mla):

@@ -78,10 +78,11 @@ def _dtypes(
     model_itemsize = min(itemsize(model) or 2, 2)
     asked = request.kv_cache_dtype
     sources["kv_cache_dtype"] = Evidence(_origin(request, "kv_cache_dtype", "--kv-cache-dtype"), asked)
-    if asked == "auto" and (quantised := quantised_kv(config)):
+    resolves_first = geometry.index is not None and platform != "npu"
+    if asked == "auto" and not resolves_first and (quantised := quantised_kv(config)):
         sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "FP8")
         return "fp8_e4m3", model_itemsize
-    if geometry.index is not None and platform != "npu":
+    if resolves_first:
         if asked == "auto":
             asked = "fp8_e4m3" if platform == "sm100" else "bfloat16"
             sources["kv_cache_dtype"] = Evidence(f"SGLang's default for DSA on {platform}", asked)

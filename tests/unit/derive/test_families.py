@@ -114,12 +114,25 @@ def test_auto_is_kept_as_the_string_that_the_engine_compares() -> None:
     assert layout({**LLAMA, "torch_dtype": "float16"}).manifest.stages == layout(LLAMA).manifest.stages
 
 
-def test_quantised_checkpoints_keep_fp8() -> None:
-    quantised = {**LLAMA, "quantization_config": {"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}}
-    derived = layout(quantised)
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"},
+        {"quant_method": "modelopt_fp4", "kv_cache_scheme": {"type": "float", "num_bits": 8, "dynamic": False}},
+        {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}},
+    ],
+)
+def test_quantised_checkpoints_keep_fp8(engine: str, said: dict[str, Any]) -> None:
+    derived = layout({**LLAMA, "quantization_config": said}, engine=engine)
     assert derived.manifest.kv_cache_dtype == "fp8_e4m3"
-    assert sizes(derived, "kv")[0] == ("k", 0, 64 * 2 * 64)
-    assert "kv_cache_quant_algo" in derived.sources["kv_cache_dtype"].source
+    assert sizes(derived, "kv")[0][2] == 64 * 2 * 64 * (2 if engine == "vllm" else 1)
+    assert "kv_cache_" in derived.sources["kv_cache_dtype"].source
+
+
+def test_quantised_weights_alone_change_nothing() -> None:
+    for said in ({"quant_method": "fp8"}, {"quant_method": "compressed-tensors", "kv_cache_scheme": None}):
+        assert layout({**LLAMA, "quantization_config": said}).manifest.kv_cache_dtype == "auto"
 
 
 def test_one_mamba_group_is_held_by_every_rank() -> None:

@@ -113,6 +113,22 @@ def test_configs_that_are_not_json_objects(content: bytes, model: Path, capsys: 
     assert f"PD0022 {model / 'config.json'}" in err
 
 
+def test_quantisation_in_a_file_of_its_own_is_read(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}')
+    _, out, _ = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model, "-o", "json")
+    assert decode_manifest(out.encode(), "out").kv_cache_dtype == "fp8_e4m3"
+
+
+def test_draft_model_in_a_folder_is_read(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 1}))
+    settings = json.dumps({"algorithm": "EAGLE3", "draft_model_path": str(draft)})
+    argv = ("--engine", "sglang", "--role", "prefill", "--model", model, "--speculative", settings, "-o", "json")
+    manifest = decode_manifest(run(capsys, *argv)[1].encode(), "out")
+    assert [entry.layer for entry in manifest.stages[0].components[0].entries][-2:] == [4, 4]
+
+
 def test_refusal_of_the_engine_is_coded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "falcon"
     folder.mkdir()
