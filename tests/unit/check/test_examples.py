@@ -98,6 +98,7 @@ def test_output_is_pure(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
 
 
+@pytest.mark.code("PD0001", "PD0002")
 @pytest.mark.parametrize(
     ("args", "says"),
     [

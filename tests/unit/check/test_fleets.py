@@ -185,6 +185,7 @@ def test_sarif_of_a_fleet_names_file_and_line(fleet: Any, capsys: pytest.Capture
     ]
 
 
+@pytest.mark.code("PD0022")
 @pytest.mark.parametrize(
     ("config", "says"),
     [

@@ -88,6 +88,7 @@ def test_truncated_and_garbled(scratch: Path, capsys: pytest.CaptureFixture[str]
         _ends_well(bytes(garbled), scratch, capsys)
 
 
+@pytest.mark.code("PD0021", "PD0006")
 @pytest.mark.parametrize(
     "data",
     [b"", b"   ", b"\xff\xfe", b"\x00" * 100, b"{" * 100_000, b'{"schema": "pdctl.layout/v2"}', b"{}", b'{"a":' * 5000],
