@@ -35,7 +35,7 @@ def expand(plan: Plan) -> list[tuple[int, ...]]:
     return out
 
 
-@settings(max_examples=250)
+@settings(max_examples=200)
 @given(sides())
 def test_every_plan_passes_the_prover(pair: Sides):
     """And of equal copies one writes: what moves is exactly the items that have a partner, and none of them twice."""
@@ -45,6 +45,7 @@ def test_every_plan_passes_the_prover(pair: Sides):
     assert proof.bytes == plan.stats.bytes
 
 
+@settings(max_examples=60)
 @given(sides())
 def test_what_is_contiguous_on_both_sides_is_one_copy(pair: Sides):
     copies = expand(make_plan(*pair))
@@ -53,6 +54,7 @@ def test_what_is_contiguous_on_both_sides_is_one_copy(pair: Sides):
     assert not ends & starts
 
 
+@settings(max_examples=60)
 @given(sides())
 def test_merging_keeps_every_piece_and_both_sides_agree_on_the_digest(pair: Sides):
     plan = make_plan(*pair)
@@ -62,6 +64,7 @@ def test_merging_keeps_every_piece_and_both_sides_agree_on_the_digest(pair: Side
     assert again.digest == plan.digest
 
 
+@settings(max_examples=60)
 @given(sides())
 def test_parts_of_a_plan_are_the_whole(pair: Sides):
     plan = make_plan(*pair)
@@ -279,7 +282,7 @@ def test_absurd_sizes_are_refused_before_memory_is_taken():
 NUMBERS = st.sampled_from([-(2**70), -1, 0, 1, 2, 3, 7, 2**31, 2**32 - 1, 2**62, 2**63, 10**30])
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(sides(), st.data())
 def test_absurd_numbers_are_never_a_traceback(pair: Sides, data):
     """Any integer of the document replaced by any other: planned where it still makes sense, else PlanError."""
