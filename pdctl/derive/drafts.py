@@ -57,6 +57,10 @@ def drafted_tokens(speculative: Mapping[str, Any] | None) -> int:
 
 def _carried(config: Config, target: Geometry, where: str) -> Geometry:
     """The draft head in the checkpoint: full-attention layers of the target's geometry. Hybrids have one."""
+    if target.sparse is not None:
+        config.text().fail(
+            "sparse_attention_config", f"the draft of a block-sparse model is not known; {where} names one"
+        )
     count = target.draft_layers or (1 if target.recurrent is not None else None)
     if count is None:
         config.text().fail(

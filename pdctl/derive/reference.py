@@ -88,7 +88,9 @@ def build(request: Request) -> Derived:
 def _pools(geometry: Geometry, page: int, itemsize: int, ring: int) -> list[Pool]:
     held: dict[str, list[Buffer]] = {kind: [] for kind in SPACES}
     if isinstance(geometry.attention, Mla):
-        held["kv"].append(buffers.latent(geometry.full, geometry.attention, page, itemsize))
+        # Two buffer groups of one name: the latents, then the rotary keys.
+        for width in (geometry.attention.rank, geometry.attention.rope):
+            held["kv"].append(buffers.rows("latent", geometry.full, page, width * itemsize))
     else:
         held["kv"] += buffers.key_value(geometry.full, geometry.attention, page, itemsize)
     if (state := geometry.recurrent) is not None:

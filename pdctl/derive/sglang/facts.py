@@ -102,4 +102,5 @@ BACKEND_PAGES: Final[Mapping[str, tuple[int, ...]]] = {
     "cutedsl_mla": (32, 64),
     "trtllm_mha": (16, 32, 128, 64),
     "hpc_ops": (64,),
+    "fa4": (128,),
 }

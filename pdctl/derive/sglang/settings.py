@@ -5,18 +5,12 @@ from msgspec import Struct
 from pdctl.derive.config import Config
 from pdctl.derive.drafts import drafted_tokens
 from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
-from pdctl.derive.geometry import Geometry, Gqa, Mla
+from pdctl.derive.geometry import Geometry
 from pdctl.derive.request import Request
 from pdctl.derive.sglang import facts
+from pdctl.derive.sglang.pages import page_of
 from pdctl.errors import InputError
 from pdctl_transfer.rules.outcome import Evidence
-
-
-class Setting(Struct, frozen=True):
-    """An effective value and its origin."""
-
-    value: int | str
-    evidence: Evidence
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -48,8 +42,11 @@ def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
     kv_dtype, model_itemsize = _dtypes(request, config, geometry, platform, sources, notes)
     kv_itemsize = model_itemsize if kv_dtype == "auto" else itemsize(kv_dtype)
     assert kv_itemsize is not None  # _dtypes has refused others
+    page = page_of(request, geometry, platform)
+    sources["page_size"] = Evidence(page.source, str(page.size))
+    notes += [page.note] if page.note else []
     return Settings(
-        page_size=_page_size(request, geometry, platform, sources, notes),
+        page_size=page.size,
         kv_dtype=kv_dtype,
         kv_itemsize=kv_itemsize,
         model_itemsize=model_itemsize,
@@ -80,7 +77,7 @@ def _dtypes(
     sources["kv_cache_dtype"] = Evidence(_origin(request, "kv_cache_dtype", "--kv-cache-dtype"), asked)
     resolves_first = geometry.index is not None and platform != "npu"
     if asked == "auto" and not resolves_first and (quantised := quantised_kv(config)):
-        sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "FP8")
+        sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "fp8_e4m3")
         return "fp8_e4m3", model_itemsize
     if resolves_first:
         if asked == "auto":
@@ -122,66 +119,6 @@ def _state_itemsize(request: Request, config: Config, geometry: Geometry, source
         raise InputError(f"found {word}, expected float32, bfloat16 or float16", where=source)
     sources["mamba_ssm_dtype"] = Evidence(source, word)
     return size
-
-
-def _page_size(
-    request: Request, geometry: Geometry, platform: str, sources: dict[str, Evidence], notes: list[str]
-) -> int:
-    asked = request.page_size
-    size, source = _forced_page(request, geometry, platform)
-    if size is None:
-        size, source = (
-            (asked, _origin(request, "page_size", "--page-size"))
-            if asked
-            else _default_page(request, geometry, platform, notes)
-        )
-    elif asked not in (None, size):
-        notes.append(f"page size {asked} was asked for, SGLang forces {size}: {source}")
-    sources["page_size"] = Evidence(source, str(size))
-    return size
-
-
-def _forced_page(request: Request, geometry: Geometry, platform: str) -> tuple[int | None, str]:
-    """Page sizes that the engine sets whatever is asked for."""
-    if geometry.qsa is not None:
-        return 64, "SGLang forces 64 for compressed sparse attention"
-    if geometry.index is not None and platform != "npu":
-        return 64, "SGLang forces 64 for DSA"
-    backends = [request.flags.get(name, "") for name in ("attention-backend", "decode-attention-backend")]
-    for backend in backends:
-        pages = facts.BACKEND_PAGES.get(backend, ())
-        if pages and request.page_size not in pages:
-            return pages[-1], f"--attention-backend {backend} takes {', '.join(map(str, sorted(pages)))}"
-    return None, ""
-
-
-def _default_page(request: Request, geometry: Geometry, platform: str, notes: list[str]) -> tuple[int, str]:
-    """The page size where none is asked for."""
-    if platform == "npu":
-        return 128, "SGLang's default on NPU"
-    if geometry.sparse is not None:
-        return 128, "SGLang's default for block-sparse attention"
-    if platform == "sm100":
-        return _default_page_sm100(request, geometry, notes)
-    return 1, "SGLang's default"
-
-
-def _default_page_sm100(request: Request, geometry: Geometry, notes: list[str]) -> tuple[int, str]:
-    """On SM100 the default attention backend decides; GDN hybrids default differently by role."""
-    state = geometry.recurrent
-    if state is not None and state.family == "gdn":
-        size = 1 if request.role == "prefill" else 64
-        notes.append(
-            "on SM100 the page size defaults to 1 on prefill and 64 on decode, which do not pair: give --page-size"
-        )
-        return size, f"SGLang's default for this model on SM100, {request.role}"
-    if isinstance(geometry.attention, Gqa) and geometry.attention.head_dim == geometry.attention.v_head_dim:
-        return 64, "SGLang's default on SM100 (trtllm_mha)"
-    if isinstance(geometry.attention, Mla) and state is None:
-        return 64, "SGLang's default on SM100 (trtllm_mla)"
-    if isinstance(geometry.attention, Gqa):
-        return 128, "SGLang's default on SM100 where K and V differ in width (fa4)"
-    return 1, "SGLang's default"
 
 
 def _raw_fp8_rows(request: Request, platform: str, sources: dict[str, Evidence]) -> bool:
