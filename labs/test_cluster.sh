@@ -11,13 +11,15 @@ for name in $packages; do
   dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing="$missing $name"
 done
 if [ -n "$missing" ]; then
-  # the hosts run their own sshd; the package's is not to be started
-  printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d
   export DEBIAN_FRONTEND=noninteractive
+  # the lab runs sshd itself: the package's own is not to be started meanwhile
+  policy=/usr/sbin/policy-rc.d
+  [ -e "$policy" ] || { printf '#!/bin/sh\nexit 101\n' > "$policy"; chmod 755 "$policy"; made=$policy; }
   # shellcheck disable=SC2086
-  apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1 ||
-    { apt-get update -qq && apt-get install -qq -y --no-install-recommends $missing >/dev/null; } ||
-    { echo "test-cluster: cannot install$missing" >&2; exit 69; }
+  install() { apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1; }
+  install || { apt-get update -qq && install; } || failed=1
+  [ -z "${made:-}" ] || rm -f "$made"
+  [ -z "${failed:-}" ] || { echo "test-cluster: cannot install$missing" >&2; exit 69; }
 fi
 
 # an address range and a prefix of its own: another lab on this machine is left alone
