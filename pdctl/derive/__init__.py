@@ -13,7 +13,7 @@ ENGINES: Final[Mapping[str, Callable[[Request], Derived]]] = {
     "sglang": sglang.build,
     "vllm": vllm.build,
 }
-PLATFORMS: Final = ("hopper", "sm100", "npu")
+PLATFORMS: Final = ("hopper", "sm100", "npu", "cpu")
 MAX_RANKS: Final = 65_536
 
 __all__ = ["ENGINES", "PLATFORMS", "Derived", "Request", "derive"]

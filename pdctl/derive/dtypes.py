@@ -1,10 +1,11 @@
 """Bytes an element takes, by the names that flags and configs use for element types."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from pdctl.derive.config import Config
 from pdctl.derive.request import Request
+from pdctl.errors import InputError
 
 ITEMSIZE: Final[Mapping[str, int]] = {
     "float64": 8,
@@ -26,17 +27,28 @@ def itemsize(name: str) -> int | None:
     return ITEMSIZE.get(name.removeprefix("torch."))
 
 
-def model_dtype(request: Request, config: Config) -> tuple[str, str]:
-    """The element type that the model runs in, and the flag or key that says so."""
+class ModelDtype(NamedTuple):
+    """The element type that the model runs in, its bytes, and the flag or key that says so."""
+
+    word: str
+    itemsize: int
+    key: str
+
+
+def model_dtype(request: Request, config: Config) -> ModelDtype:
+    """By `--dtype`, else by the config: there engines take float32 for 16 bits, and 16 bits where nothing is said."""
     if (flag := request.flags.get("dtype", "auto")) != "auto":
-        return flag, "--dtype"
+        where = request.origins.get("dtype", "--dtype")
+        if (size := itemsize(flag)) is None:
+            raise InputError(f"found {flag}, whose size is not known", where=where)
+        return ModelDtype(flag, size, where)
     for part in (config.text(), config):
         for key in ("dtype", "torch_dtype"):
             if (word := part.word(key)) is not None:
-                if itemsize(word) is None:
+                if (size := itemsize(word)) is None:
                     part.fail(key, f"found {word!r}, whose size is not known")
-                return word, f"{part.path}{key}"
-    return "16 bits", "the engine's default"
+                return ModelDtype(word, min(size, 2), f"{part.path}{key}")
+    return ModelDtype("16 bits", 2, "the engine's default")
 
 
 def quantised_kv(config: Config) -> str | None:

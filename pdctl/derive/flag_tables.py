@@ -66,12 +66,14 @@ VLLM: Final = (
 
 #: The reference engine's flags.
 REFERENCE: Final = (
-    Flag("tp", ("--tp",)),
-    Flag("pp", ("--pp",)),
+    Flag("tp", ("--tp", "--tp-size")),
+    Flag("pp", ("--pp", "--pp-size")),
+    Flag("dp", ("--dp", "--dp-size")),
     Flag("page_size", ("--page-size",)),
-    Flag("kv_cache_dtype", ("--kv-cache-dtype",)),
-    Flag("backend", ("--backend", "--transfer-backend")),
-    Flag("role", ("--role",)),
+    Flag("dtype", ("--dtype",)),
+    Flag("backend", ("--transfer-backend", "--disaggregation-transfer-backend")),
+    Flag("role", ("--role", "--disaggregation-mode")),
+    Flag("speculative.algorithm", ("--speculative-algorithm",)),
 )
 
 TABLES: Final[Mapping[str, tuple[Flag, ...]]] = {"sglang": SGLANG, "vllm": VLLM, "reference": REFERENCE}

@@ -25,7 +25,8 @@ from pdctl_transfer.rules.outcome import Evidence
 
 VERSION: Final = "0.32.0"
 BLOCK_SIZE: Final = 16
-NPU_BLOCK_SIZE: Final = 128
+WIDE_BLOCK_SIZE: Final = 128
+"""On CPU and NPU."""
 #: Layouts of K and V by the names that VLLM_KV_CACHE_LAYOUT takes.
 LAYOUTS: Final[Mapping[str, str]] = {
     "NHD": "nhd",
@@ -91,7 +92,7 @@ class _Settings:
         if request.platform is None:
             self.notes.append("platform hopper is assumed (--platform)")
         self.backend = request.backend or "nixl"
-        self.model_itemsize = min(itemsize(model_dtype(request, config)[0]) or 2, 4)
+        self.model_itemsize = model_dtype(request, config).itemsize
         self.kv_dtype, self.kv_itemsize = self._kv_dtype(config)
         self.layout = self._layout(geometry)
         self.window_itemsize = self._state("mamba-dtype", self.model_itemsize)
@@ -122,7 +123,9 @@ class _Settings:
     def _layout(self, geometry: Geometry) -> str | None:
         if isinstance(geometry.attention, Mla):
             return None
-        if (named := self.request.flags.get("kv-cache-layout")) is not None:
+        if self.platform == "cpu":
+            layout, source = "hnd", "the only one on CPU"
+        elif (named := self.request.flags.get("kv-cache-layout")) is not None:
             where = self.request.origins.get("kv-cache-layout", "VLLM_KV_CACHE_LAYOUT")
             if named not in LAYOUTS:
                 raise InputError(f"found {named}, expected one of {', '.join(LAYOUTS)}", where=where)
@@ -160,8 +163,8 @@ class _Settings:
         asked = self.request.page_size
         if asked:
             size, source = asked, "--block-size"
-        elif self.platform == "npu":
-            size, source = NPU_BLOCK_SIZE, "vllm-ascend's default"
+        elif self.platform == "npu" or (self.platform == "cpu" and isinstance(geometry.attention, Gqa)):
+            size, source = WIDE_BLOCK_SIZE, f"vLLM's default on {self.platform}"
         elif geometry.index is not None or (isinstance(geometry.attention, Mla) and self.kv_itemsize == 1):
             size, source = 64, "the latent attention backend takes 64"
         elif isinstance(geometry.attention, Mla) and self.platform == "sm100":
@@ -206,11 +209,12 @@ class _Settings:
 
     def recurrent(self, state: Recurrent) -> tuple[Buffer, ...]:
         """The window is state-first unless VLLM_SSM_CONV_STATE_LAYOUT is DS; KDA's is not widened for drafts."""
+        default = "DS" if self.platform == "cpu" and self.backend == "nixl" else "SD"
         return buffers.recurrent(
             state,
             window_itemsize=self.window_itemsize,
             state_itemsize=self.state_itemsize,
-            taps_first=self.request.flags.get("ssm-conv-state-layout", "SD") != "DS",
+            taps_first=self.request.flags.get("ssm-conv-state-layout", default) != "DS",
             extra_taps=0 if state.family == "kda" else self.extra_taps,
         )
 

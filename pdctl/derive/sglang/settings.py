@@ -71,8 +71,7 @@ def _dtypes(
     request: Request, config: Config, geometry: Geometry, platform: str, sources: dict[str, Evidence], notes: list[str]
 ) -> tuple[str, int]:
     """The string that the engine compares, and the bytes of the model's own elements."""
-    model, key = model_dtype(request, config)
-    model_itemsize = min(itemsize(model) or 2, 2)
+    model, model_itemsize, key = model_dtype(request, config)
     asked = request.kv_cache_dtype
     sources["kv_cache_dtype"] = Evidence(_origin(request, "kv_cache_dtype", "--kv-cache-dtype"), asked)
     resolves_first = geometry.index is not None and platform != "npu"

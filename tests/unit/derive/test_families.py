@@ -130,6 +130,15 @@ def test_quantised_checkpoints_keep_fp8(engine: str, said: dict[str, Any]) -> No
     assert "kv_cache_" in derived.sources["kv_cache_dtype"].source
 
 
+def test_float32_is_kept_only_where_it_is_asked_for() -> None:
+    """Engines run a float32 checkpoint in 16 bits unless --dtype says float32."""
+    wide = {**LLAMA, "torch_dtype": "float32"}
+    assert sizes(layout(wide), "kv")[0][2] == 64 * 2 * 64 * 2
+    assert sizes(layout(wide, flags={"dtype": "float32"}), "kv")[0][2] == 64 * 2 * 64 * 4
+    with pytest.raises(InputError, match="float31"):
+        layout(wide, flags={"dtype": "float31"})
+
+
 def test_quantised_weights_alone_change_nothing() -> None:
     for said in ({"quant_method": "fp8"}, {"quant_method": "compressed-tensors", "kv_cache_scheme": None}):
         assert layout({**LLAMA, "quantization_config": said}).manifest.kv_cache_dtype == "auto"

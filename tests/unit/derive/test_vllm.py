@@ -43,6 +43,8 @@ def test_layout_named_by_the_environment_wins() -> None:
         (LLAMA, {}, 16),
         (LLAMA, {"page_size": 128}, 128),
         (LLAMA, {"platform": "npu"}, 128),
+        (LLAMA, {"platform": "cpu"}, 128),
+        (MLA, {"platform": "cpu"}, 16),
         (MLA, {}, 16),
         (MLA, {"kv_cache_dtype": "fp8"}, 64),
         (MLA, {"platform": "sm100"}, 32),
