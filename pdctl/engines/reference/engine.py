@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 import pdctl
+from pdctl.derive.config import Config
+from pdctl.derive.model import config_digest
 from pdctl.engines.reference.allocator import Allocator, Place, pages_for
 from pdctl.engines.reference.config import ModelConfig, load_config
 from pdctl.engines.reference.model import CHUNK, Model
@@ -136,12 +138,13 @@ class Engine:
 
     def manifest(self) -> layout.Manifest:
         """The layout of what is in memory now."""
-        options, model = self.options, self.model
+        options, model, config = self.options, self.model, self.config
+        digest = config_digest(Config(config.raw, config.source))
         return layout.Manifest(
             role="decode" if options.role == "decode" else "prefill",
             origin="live",
             engine=layout.Engine(NAME, pdctl.__version__),
-            model=layout.Model(self.name, self.config.family, None),
+            model=layout.Model(self.name, config.family, digest),
             transfer=layout.Transfer(options.backend, None),
             parallel=layout.Parallel(attn_tp=options.attn_tp, attn_cp=1, pp=options.pp, dp=options.dp),
             page_size=options.page_size,

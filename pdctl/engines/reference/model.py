@@ -18,9 +18,10 @@ from pdctl.engines.reference.config import Gqa, Mla, ModelConfig
 from pdctl.engines.reference.layers.attention import GqaLayer
 from pdctl.engines.reference.layers.delta import DeltaLayer
 from pdctl.engines.reference.layers.indexer import IndexerLayer, ring_layer
+from pdctl.engines.reference.layers.latent import LatentLayer
 from pdctl.engines.reference.layers.mlp import MlpLayer
 from pdctl.engines.reference.layers.ple import PleLayer, context_buffer, move_context, ngram_window
-from pdctl.engines.reference.pools import Buffer, Pools
+from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
 from pdctl.engines.reference.weights import Shard, Weights
 
@@ -33,7 +34,7 @@ class RankLayer:
     """One rank's part of one layer."""
 
     mixer_norm: Tensor
-    mixer: GqaLayer | DeltaLayer
+    mixer: GqaLayer | LatentLayer | DeltaLayer
     mlp_norm: Tensor
     mlp: MlpLayer
     ple: PleLayer | None
@@ -76,7 +77,7 @@ class Model:
     def buffers(self, stage: int, page_size: int) -> list[Buffer]:
         """What each rank of a stage keeps, in any order."""
         config = self.config
-        found: dict[tuple[int, str], Buffer] = {}
+        found: dict[Key, Buffer] = {}
         for layer in self.stages[stage]:
             for buffer in self._layer_buffers(layer, page_size):
                 found[buffer.key] = buffer
@@ -157,15 +158,15 @@ class Model:
             ple=PleLayer(config, config.ple, layer, weights) if config.ple and has_ple else None,
         )
 
-    def _mixer(self, layer: int, shard: Shard) -> GqaLayer | DeltaLayer:
+    def _mixer(self, layer: int, shard: Shard) -> GqaLayer | LatentLayer | DeltaLayer:
         config = self.config
         if layer < config.layers and not config.full_layers[layer]:
             return DeltaLayer(config, config.delta, layer, self._weights, shard)
         return self._attention(config.attention, layer, shard)
 
-    def _attention(self, geometry: Gqa | Mla, layer: int, shard: Shard) -> GqaLayer:
+    def _attention(self, geometry: Gqa | Mla, layer: int, shard: Shard) -> GqaLayer | LatentLayer:
         if isinstance(geometry, Mla):
-            raise NotImplementedError
+            return LatentLayer(self.config, geometry, layer, self._weights, shard)
         indexer = None
         if self.config.indexer and self._sparse(layer):
             ring = ring_layer(layer, self.config.layers)
@@ -190,7 +191,7 @@ class Model:
     def _attention_buffers(self, layer: int, page_size: int, *, draft: bool = False) -> list[Buffer]:
         config, dtype = self.config, self.dtype
         if isinstance(config.attention, Mla):
-            raise NotImplementedError
+            return LatentLayer.buffers(config.attention, layer, page_size, dtype)
         found = GqaLayer.buffers(config.attention, layer, page_size, dtype, draft=draft)
         if config.indexer and self._sparse(layer):
             ring = ring_layer(layer, config.layers)

@@ -29,11 +29,15 @@ class Key(NamedTuple):
 
     layer: int
     tensor: str
+    part: int = 0
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """One buffer: an item is `[outer][units][*inner]`, its unit axis the concatenation of `groups` (heads, width)."""
+    """One buffer: an item is `[outer][units][*inner]`, its unit axis the concatenation of `groups` (heads, width).
+
+    `part` tells buffer groups apart that hold one tensor of one layer; on the wire they have one name, in this order.
+    """
 
     kind: Kind
     layer: int
@@ -44,11 +48,12 @@ class Buffer:
     dtype: torch.dtype
     split: bool = False
     draft: bool = False
+    part: int = 0
 
     @property
     def key(self) -> Key:
         """The name of this buffer within a rank."""
-        return Key(self.layer, self.tensor)
+        return Key(self.layer, self.tensor, self.part)
 
     @property
     def inner_bytes(self) -> int:
@@ -80,7 +85,13 @@ def in_wire_order(buffers: Iterable[Buffer]) -> list[Buffer]:
     kinds = list(KINDS)
     return sorted(
         buffers,
-        key=lambda buffer: (kinds.index(buffer.kind), buffer.draft, TENSORS.index(buffer.tensor), buffer.layer),
+        key=lambda buffer: (
+            kinds.index(buffer.kind),
+            buffer.draft,
+            TENSORS.index(buffer.tensor),
+            buffer.part,
+            buffer.layer,
+        ),
     )
 
 
