@@ -22,6 +22,7 @@ def preflight(run: Bringup) -> str:
             message = f"{role}: no engine"
             raise InputError(message, where=run.loaded.where(role), code="PD0016", hint="give it `replicas: 1` or more")
     checked = check_needs(needs_of(run))
+    validate_flags(run)
     ports = check_ports(run, [unit for unit in run.plan.units if unit.name not in run.running])
     return f"{checked} needs met, {ports} ports free, {check_layouts(run)}"
 
@@ -80,6 +81,16 @@ def _loadable(soname: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def validate_flags(run: Bringup) -> None:
+    """Engines that can be asked parse their own command lines, one a pool. Raises InputError (PD3103)."""
+    with located(run.loaded):
+        for engine in {one.engine.name: one.engine for one in run.plan.engines}.values():
+            ask = getattr(engine, "validate", None)
+            if ask is not None:
+                mine = {one.instance.pool.key: one.instance for one in run.plan.engines if one.engine is engine}
+                ask(list(mine.values()))
 
 
 def check_ports(run: Bringup, units: Iterable[Unit]) -> int:

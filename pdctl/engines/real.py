@@ -1,0 +1,97 @@
+"""What the adapters of real engines share: an environment of their own, a model, the shipped core, a parser."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from pdctl.engines import shipping
+from pdctl.engines.base import Command, Instance, Need
+from pdctl.engines.builtin_models import CONFIGS, PREFIX, is_builtin, materialise
+from pdctl.engines.words import interpreter
+from pdctl.errors import InputError
+from pdctl.fleet.model import Fleet, Pool
+
+PAIRED: Final = ("prefill", "decode")
+_SYSTEM: Final = "apt-get install libibverbs1 libnuma1 libcurl4"
+_LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "mooncake": ("libibverbs.so.1", "libnuma.so.1", "libcurl.so.4"),
+}
+
+
+class RealEngine:
+    """Base of the adapters. Subclasses say the facts; `exact` is false since kernels differ by batch and size."""
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = False
+    plugins: ClassVar[str]
+    """The entry point group through which the engine loads the core."""
+    packages: ClassVar[Mapping[str, str]]
+    """The module that each transfer backend needs, by the backend's name."""
+    parser: ClassVar[str]
+    """Python that reads a list of command lines as JSON from stdin, parses each as the engine would, and prints the
+    index of each before it does."""
+    skipped_words: ClassVar[int]
+    """How many words of the command stand before what the parser gets."""
+
+    def command(self, instance: Instance) -> Command:
+        """The exact command line and environment."""
+        raise NotImplementedError
+
+    def needs(self, fleet: Fleet, pool: Pool) -> Sequence[Need]:
+        """The engine, its transfer backend with its libraries, the model. A built-in model is written on first use."""
+        python, backend = interpreter(pool, self.name), fleet.transfer.backend
+        if backend not in self.packages:
+            message = f"pdctl knows no connector of {self.name} for {backend}"
+            hint = f"one of {', '.join(self.packages)}"
+            raise InputError(message, where="transfer.backend", code="PD3105", hint=hint)
+        remedy = f"set `environment` to the environment that has it; for CPU: python tools/engine_envs.py {self.name}"
+        needs = [self._model(fleet.model.path), Need("package", self.name, remedy, python)]
+        if pool.role in PAIRED:
+            needs += [Need("library", soname, _SYSTEM) for soname in _LIBRARIES.get(backend, ())]
+            remedy = f"install {backend} in the engine's environment"
+            needs.append(Need("package", self.packages[backend], remedy, python))
+        return needs
+
+    def _model(self, path: str) -> Need:
+        if is_builtin(path):
+            return Need("model", str(materialise(path.removeprefix(PREFIX))), "remove the folder; it is written again")
+        known = ", ".join(sorted(PREFIX + name for name in CONFIGS))
+        if path.startswith(PREFIX):
+            hint = f"one of {known}"
+            raise InputError(f"{self.name} cannot serve {path}", where="model.path", code="PD3104", hint=hint)
+        return Need("model", path, f"give a folder with a config.json and weights, or one of {known}")
+
+    def ship_core(self, pools: Sequence[Pool]) -> str:
+        """Unpack the core beside the environments and let each engine's own interpreter say which it would load."""
+        folder = shipping.install()
+        pythons = sorted({interpreter(pool, self.name) for pool in pools})
+        digests = {shipping.verify(python, folder, self.plugins) for python in pythons}
+        return f"pdctl-transfer sha256:{digests.pop()[:16]} in {len(pythons)} environment(s), from {folder}"
+
+    def validate(self, instances: Sequence[Instance]) -> None:
+        """Let the installed engine parse all command lines, in one process an environment.
+
+        Raises InputError (PD3103) with the parser's own words for the first that it refuses.
+        """
+        for python in sorted({interpreter(one.pool, self.name) for one in instances}):
+            mine = [one for one in instances if interpreter(one.pool, self.name) == python]
+            commands = [self.command(one) for one in mine]
+            done = subprocess.run(
+                [python, "-c", self.parser],
+                input=json.dumps([command.argv[self.skipped_words :] for command in commands]),
+                env=os.environ | dict(commands[0].env) | {"PDCTL_PLUGIN": "off"},
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            if done.returncode:
+                seen = [line for line in done.stdout.split() if line.isdigit()]
+                pool = mine[int(seen[-1]) if seen else 0].pool
+                lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+                reason = lines[-1] if lines else f"exit status {done.returncode}"
+                message = f"{pool.key}: {self.name} refuses its flags: {reason}"
+                hint = "`pdctl up --plan` shows the command line; the engine's --help what it takes"
+                raise InputError(message, where=f"{pool.key}.args", code="PD3103", hint=hint)

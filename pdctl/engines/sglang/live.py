@@ -1,0 +1,88 @@
+"""The layout of a running SGLang engine.
+
+With the plugin: the manifest of what the engine registered, from a prefill's bootstrap server (all stages) or from
+`/server_info`. Without it: derived from the arguments that the engine resolved, which `/server_info` shows, and its
+model's config.json where that lies on this host.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from pdctl.engines.http import Unreachable, get_json, request
+from pdctl.engines.live import CollectError, Running
+from pdctl.errors import InputError
+from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.layout.read import decode_manifest
+from pdctl_transfer.plugins.peer import ROUTE
+
+
+def collect(running: Running, timeout_s: float) -> Manifest:
+    """The engine's layout. Raises CollectError with every way that was tried, or ManifestError."""
+    if "bootstrap" in running.ports:
+        url = f"http://{running.host}:{running.ports['bootstrap']}{ROUTE}"
+        try:
+            status, body = request(url, timeout_s=timeout_s)
+        except Unreachable as failure:
+            raise CollectError(str(failure)) from failure
+        if status == 200:
+            return decode_manifest(body, url)
+        if status not in (404, 405):
+            raise CollectError(f"{url}: HTTP {status}: {body.decode('utf-8', 'replace')[:200]}")
+    return _from_server_info(running, timeout_s)
+
+
+def _from_server_info(running: Running, timeout_s: float) -> Manifest:
+    url = f"{running.url}/server_info"
+    try:
+        info = get_json(url, timeout_s)
+    except Unreachable as failure:
+        raise CollectError(str(failure)) from failure
+    if not isinstance(info, Mapping):
+        raise CollectError(f"{url}: not an object")
+    states = info.get("internal_states")
+    inner = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
+    plugin = inner.get("pdctl")
+    if isinstance(plugin, Mapping) and "layout" in plugin:
+        return decode_manifest(json.dumps(plugin["layout"]).encode(), url)
+    return resolved(info, url)
+
+
+def resolved(info: Mapping[str, Any], url: str) -> Manifest:
+    """The layout that the engine's own resolved arguments give. CollectError where that cannot be said."""
+    from pdctl.derive import Request, derive
+    from pdctl.derive.source import read_config
+
+    path, role = info.get("model_path"), info.get("disaggregation_mode")
+    if not isinstance(path, str) or role not in ("prefill", "decode"):
+        raise CollectError(f"{url}: no pdctl plugin in this engine, and it is no side of a pair ({role})")
+    try:
+        config, source = read_config(Path(path))
+        derived = derive(
+            Request(
+                engine="sglang",
+                role=role,
+                config=config,
+                config_source=source,
+                model_name=str(info.get("served_model_name") or path).rstrip("/").rsplit("/", 1)[-1],
+                tp=_size(info, "tp_size"),
+                pp=_size(info, "pp_size"),
+                dp=_size(info, "attn_dp_size"),
+                cp=_size(info, "attn_cp_size"),
+                page_size=_size(info, "page_size"),
+                kv_cache_dtype=str(info.get("kv_cache_dtype") or "auto"),
+                backend=str(info.get("disaggregation_transfer_backend") or "mooncake"),
+                engine_version=str(info["version"]) if info.get("version") else None,
+            )
+        )
+    except InputError as failure:
+        raise CollectError(f"{url}: no pdctl plugin in this engine, and {failure}") from failure
+    return replace(derived.manifest, origin="live")
+
+
+def _size(info: Mapping[str, Any], name: str) -> int:
+    value = info.get(name)
+    return value if isinstance(value, int) and value > 0 else 1

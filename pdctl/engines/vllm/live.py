@@ -1,0 +1,95 @@
+"""The layout of a running vLLM engine, from the NIXL side channel on which decode engines ask prefill engines.
+
+With the plugin the answer carries the manifest. Without it: block size, block length and order of axes as the engine
+registered them, on the geometry of the model's config.json where that lies on this host.
+
+Only ranks that exist may be asked: vLLM's listener ends, and the engine with it, on a rank that it does not know.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from pdctl.engines.http import Unreachable, get_json
+from pdctl.engines.live import CollectError, Running
+from pdctl.errors import InputError
+from pdctl_transfer.layout.manifest import Manifest, Role
+from pdctl_transfer.layout.read import decode_manifest
+from pdctl_transfer.plugins.sglang_layout import merge
+from pdctl_transfer.plugins.vllm_layout import of_peer
+
+_ASK: Final = b"get_meta_msg"
+
+
+def collect(running: Running, timeout_s: float) -> Manifest:
+    """The engine's layout. Raises CollectError or ManifestError."""
+    port = running.ports.get("side_channel")
+    if port is None:
+        raise CollectError(f"{running.name} has no NIXL side channel")
+    answer = ask(running.host, port, 0, timeout_s)
+    document = answer.get("pdctl")
+    if not isinstance(document, str) or not document:
+        return without_plugin(running, answer, timeout_s)
+    source = f"{running.host}:{port}"
+    first = decode_manifest(document.encode(), source)
+    others = [ask(running.host, port, pp, timeout_s).get("pdctl", "") for pp in range(1, first.parallel.pp)]
+    return merge([first, *(decode_manifest(str(part).encode(), source) for part in others)])
+
+
+def ask(host: str, port: int, pp_rank: int, timeout_s: float) -> Mapping[str, Any]:
+    """What TP rank 0 of a stage says at the handshake. Raises CollectError."""
+    try:
+        import zmq
+    except ModuleNotFoundError as missing:
+        raise CollectError("vLLM's side channel speaks ZeroMQ: pip install pyzmq") from missing
+    context = zmq.Context()
+    try:
+        with context.socket(zmq.REQ) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
+            socket.connect(f"tcp://{host}:{port}")
+            socket.send(msgspec.msgpack.encode((_ASK, pp_rank, 0)))
+            answer = msgspec.msgpack.decode(socket.recv_multipart()[0])
+    except zmq.ZMQError as failure:
+        raise CollectError(f"side channel {host}:{port}: {failure}".lower()) from failure
+    except msgspec.DecodeError as failure:
+        raise CollectError(f"side channel {host}:{port}: not a handshake answer: {failure}") from failure
+    finally:
+        context.term()
+    if not isinstance(answer, Mapping) or "agent_metadata_bytes" not in answer:
+        raise CollectError(f"side channel {host}:{port}: not a handshake answer")
+    return answer
+
+
+def without_plugin(running: Running, answer: Mapping[str, Any], timeout_s: float) -> Manifest:
+    """Registered block size and lengths on the geometry of the model that the engine says it serves."""
+    from pdctl.derive import Request, derive
+    from pdctl.derive.source import read_config
+
+    role: Role = "prefill" if running.role == "prefill" else "decode"
+    try:
+        metadata = SimpleNamespace(**msgspec.msgpack.decode(answer["agent_metadata_bytes"]))
+        served = get_json(f"{running.url}/v1/models", timeout_s)["data"][0]
+        config, source = read_config(Path(str(served["root"])))
+        name = str(served["id"]).rsplit("/", 1)[-1]
+        asked = Request(engine="vllm", role=role, config=config, config_source=source, model_name=name)
+        asked = replace(asked, page_size=metadata.block_size * metadata.physical_blocks_per_logical_kv_block)
+        whole = derive(asked).manifest
+        tp = _tp(whole, metadata)
+        own = derive(replace(asked, tp=tp)).manifest
+    except (Unreachable, InputError, KeyError, IndexError, TypeError, AttributeError, msgspec.DecodeError) as failure:
+        raise CollectError(
+            f"no pdctl plugin in {running.name}, and its layout cannot be rebuilt: {failure}"
+        ) from failure
+    return replace(of_peer(metadata, own, tp), role=role, origin="live")
+
+
+def _tp(whole: Manifest, metadata: Any) -> int:
+    """The TP size at which a layer's pages have the length that was registered."""
+    entry = next(e for s in whole.stages for c in s.components for e in c.entries if e.tensor in ("kv", "latent"))
+    ratio = metadata.physical_blocks_per_logical_kv_block
+    return max(1, entry.item_len // (metadata.block_lens[0] * ratio)) if entry.sharding == "split" else 1
