@@ -158,6 +158,8 @@ def _served_name(model: str) -> str:
 def _speculative(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
+    if text.replace("_", "").isalnum() and text[:1].isalpha() and text not in ("null", "true", "false"):
+        return {"algorithm": text}
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -129,6 +129,14 @@ def test_draft_model_in_a_folder_is_read(model: Path, tmp_path: Path, capsys: py
     assert [entry.layer for entry in manifest.stages[0].components[0].entries][-2:] == [4, 4]
 
 
+def test_algorithm_alone_is_settings_enough(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "config.json").write_text(json.dumps({**LLAMA, "num_nextn_predict_layers": 1}))
+    argv = ("--engine", "sglang", "--role", "prefill", "--model", model, "-o", "json", "--speculative")
+    manifest = decode_manifest(run(capsys, *argv, "EAGLE")[1].encode(), "out")
+    assert manifest.speculative == {"algorithm": "EAGLE"}
+    assert decode_manifest(run(capsys, *argv, "null")[1].encode(), "out").speculative is None
+
+
 def test_refusal_of_the_engine_is_coded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "falcon"
     folder.mkdir()

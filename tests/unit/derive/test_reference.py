@@ -39,7 +39,7 @@ def derived(model: str, *, draft: bool = False, dtype: str = "auto", **sizes: in
         {"tp": 4, "dp": 2, "page_size": 32},
     ],
 )
-@pytest.mark.parametrize("model", ["builtin:tiny-hybrid"])
+@pytest.mark.parametrize("model", ["builtin:tiny-hybrid", "builtin:tiny-mla"])
 def test_derived_equals_live(model: str, sizes: dict[str, Any]) -> None:
     if model.endswith("mla"):
         sizes = {key: value for key, value in sizes.items() if key != "draft"}
