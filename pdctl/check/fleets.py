@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pdctl.check.groups import Group
+from pdctl.check.words import words
 from pdctl.derive import Derived, Request, derive
+from pdctl.derive.config import Config
 from pdctl.derive.flags import apply, apply_environment
 from pdctl.derive.source import read_config, with_draft
 from pdctl.errors import ConfigError, InputError
@@ -16,12 +18,19 @@ from pdctl_transfer.rules import Evidence, Finding, Side
 #: Codes with which a derivation says that the engine would not start: findings of a check, not unusable input.
 WOULD_NOT_START = frozenset({"PD1004", "PD1019"})
 
+EXPOSED = "mooncake opens two ports of its own choice on every address (0.0.0.0) of each engine's host"
+
 
 def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path | None = None) -> Iterator[Group]:
     """One group a prefill or decode pool that has replicas. Raises ConfigError for a config that is not understood."""
     for pool in (*loaded.pools("prefill"), *loaded.pools("decode")):
         if pool.members:
             yield _group(loaded, pool, platform, model)
+
+
+def notes(loaded: LoadedFleet) -> tuple[str, ...]:
+    """What an operator should know of this fleet although nothing is wrong with it."""
+    return (EXPOSED,) if loaded.fleet.transfer.backend == "mooncake" else ()
 
 
 def derive_pool(loaded: LoadedFleet, pool: Pool, platform: str | None = None, model: Path | None = None) -> Derived:
@@ -42,7 +51,18 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
         return Group(role, pool.name, members, blocked=(finding,))
     sources = {**_sources(loaded, pool), **derived.sources}
-    return Group(role, pool.name, members, (Side(derived.manifest, pool.name, sources),), notes=derived.notes)
+    config, _ = model_config(loaded, pool.engine or loaded.fleet.engine, model)
+    positions = Config(config, "config.json").text().get("max_position_embeddings")
+    places = [loaded.where(f"{pool.key}.args.{index}") for index in range(len(pool.args))]
+    return Group(
+        role,
+        pool.name,
+        members,
+        (Side(derived.manifest, pool.name, sources),),
+        notes=derived.notes,
+        words=tuple(words(pool.args, places)),
+        max_positions=positions if isinstance(positions, int) else None,
+    )
 
 
 def _sources(loaded: LoadedFleet, pool: Pool) -> dict[str, Evidence]:

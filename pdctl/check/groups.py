@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
+from pdctl.check.words import Word
 from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.rules import Evidence, Finding, Outcome, Side, Skipped
@@ -24,6 +25,10 @@ class Group(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     """What was found out about the group besides its pairs: a live layout that is not the derived one."""
+    words: tuple[Word, ...] = ()
+    """The flags that a fleet file passes through to these engines."""
+    max_positions: int | None = None
+    """Tokens of the longest request by the model's own config."""
 
     @property
     def side(self) -> Side:
@@ -35,6 +40,10 @@ class Group(Struct, frozen=True):
         """The layout of every member."""
         return self.sides[0].manifest
 
+    def flag(self, *names: str) -> Word | None:
+        """The last of these flags, as engines have it."""
+        return next((word for word in reversed(self.words) if word.name in names), None)
+
     def same_elsewhere(self, evidence: Evidence) -> list[Evidence]:
         """Where the group's other pools state the value that `evidence` shows of the first."""
         first, *others = self.sides
@@ -43,10 +52,11 @@ class Group(Struct, frozen=True):
 
 
 def merged(groups: Iterable[Group]) -> list[Group]:
-    """Groups of one role and one layout made one, in the order in which they came."""
+    """Groups of one role, one layout and equal flags made one, in the order in which they came."""
     found: dict[object, Group] = {}
     for group in groups:
-        key: object = group.name if group.blocked else (group.role, encode_manifest(group.manifest))
+        flags = [(word.name, word.value) for word in group.words]
+        key: object = group.name if group.blocked else (group.role, encode_manifest(group.manifest), *flags)
         if key in found:
             first = found[key]
             found[key] = structs.replace(

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
+from pdctl.check.flag_rules import judge_flags
 from pdctl.check.groups import Group
 from pdctl.report import Judgement
 from pdctl_transfer.rules import Evidence, Finding, Outcome, Pair, judge
@@ -22,7 +23,7 @@ def _judgement(prefill: Group, decode: Group, backend: str | None, prove: bool) 
     if prefill.blocked or decode.blocked:
         return Judgement(prefill.name, decode.name, *members, (*prefill.blocked, *decode.blocked))
     pair = Pair(prefill.side, decode.side, backend)
-    outcomes: tuple[Outcome, ...] = tuple(judge(pair))
+    outcomes: tuple[Outcome, ...] = (*judge(pair), *judge_flags(prefill, decode))
     if prove:
         from pdctl.check.proofs import proved
 

@@ -68,16 +68,17 @@ def _read(path: Path, options: Options) -> _Input:
 
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
-    from pdctl.check.fleet_rules import judge_fleet, notes
-    from pdctl.check.fleets import fleet_groups, model_config
+    from pdctl.check.flag_rules.engine_ids import check_engine_ids
+    from pdctl.check.fleets import fleet_groups, notes
 
-    config, _ = model_config(loaded, loaded.fleet.engine, options.model)
     groups = tuple(fleet_groups(loaded, options.platform, options.model))
+    where = loaded.where("transfer.options.engine_id")
+    outcomes = tuple(check_engine_ids(groups, loaded.fleet.transfer.options, where))
     if options.live:
         from pdctl.check.live import live_groups
 
         groups = tuple(live_groups(loaded, groups))
-    return _Input(groups, tuple(judge_fleet(loaded, config)), notes(loaded))
+    return _Input(groups, outcomes, notes(loaded))
 
 
 def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, start: float) -> Report:

@@ -265,6 +265,7 @@ def test_decode_accepts_what_prefill_refuses(
     status, report = _check(capsys, fleet(pools, {**DENSE, "max_position_embeddings": own}))
     assert (status == 3) is refused
     assert _codes(report) == ({"PD1027"} if refused else set())
+    assert report["pairs"][0]["verdict"] == ("refused" if refused else "fits")
 
 
 @pytest.mark.code("PD1028")
@@ -286,3 +287,55 @@ def test_open_ports_are_declared(fleet: Any, capsys: pytest.CaptureFixture[str])
     """Mooncake listens everywhere whatever it is told: said, not judged."""
     name = fleet("prefill: {page_size: 64}\ndecode: {page_size: 64}\n")
     assert any("0.0.0.0" in note for note in _check(capsys, name)[1]["notes"])
+
+
+MLA = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "num_hidden_layers": 4,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.mark.code("PD1005", "PD1006")
+@pytest.mark.parametrize(
+    ("config", "prefill", "decode", "code"),
+    [
+        (MLA, "attn_tp: 4, args: [--enable-kv-cache-sharding]", "attn_tp: 4", None),
+        (MLA, "attn_tp: 4, args: [--enable-kv-cache-sharding]", "attn_tp: 2", "PD1005"),
+        (MLA, "attn_tp: 4", "attn_tp: 2", None),
+        (DENSE, "attn_tp: 4, args: [--enable-kv-cache-sharding]", "attn_tp: 2", None),
+        (MLA, "attn_tp: 4", "attn_tp: 4, args: [--dcp-size, '4']", None),
+        (DENSE, "attn_tp: 4", "attn_tp: 4, args: [--dcp-size, '4']", "PD1006"),
+        (DENSE, "attn_tp: 4", "attn_tp: 4, args: [--dcp-size=1]", None),
+        (MLA, "attn_tp: 4, cp: 2", "attn_tp: 4, args: [--decode-context-parallel-size, '4']", "PD1006"),
+        (MLA, "attn_tp: 4, args: [--enable-kv-cache-sharding]", "attn_tp: 4, args: [--dcp-size=4]", "PD1006"),
+    ],
+)
+def test_kv_sharded_by_flags(
+    fleet: Any, capsys: pytest.CaptureFixture[str], config: dict[str, Any], prefill: str, decode: str, code: str | None
+) -> None:
+    """What SGLang asserts at the first request, and the manifest does not show."""
+    pools = f"prefill: {{page_size: 64, {prefill}}}\ndecode: {{page_size: 64, {decode}}}\n"
+    _, report = _check(capsys, fleet(pools, config))
+    assert _codes(report) == ({code} if code else set())
+    assert report["pairs"][0]["verdict"] == ("refused" if code else "fits")
+
+
+def test_pools_with_other_flags_are_judged_apart(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Equal layouts, but only one of the two has a context limit: only its pair is refused."""
+    pools = (
+        "prefill:\n"
+        "  - {name: free, page_size: 64}\n"
+        "  - {name: bound, page_size: 64, args: [--context-length, '100']}\n"
+        "decode: {page_size: 64}\n"
+    )
+    _, report = _check(capsys, fleet(pools, {**DENSE, "max_position_embeddings": 4096}))
+    assert {pair["prefill"]: pair["verdict"] for pair in report["pairs"]} == {"free-0": "fits", "bound-0": "refused"}

@@ -7,7 +7,8 @@ import pytest
 from pdctl.catalog import words
 from pdctl_transfer.layout.manifest import Model, Stage
 from pdctl_transfer.rules import Pair
-from tests.unit.rules.build import both, findings, kv, manifest, outcomes, pair, skips
+from tests.unit.rules.build import findings, kv, manifest, outcomes, pair, skips
+from tests.unit.rules.build import mla as mla_kv
 
 
 def _severities(judged: Pair) -> dict[str, str]:
@@ -195,12 +196,42 @@ def test_vllm_hashes_speculative_settings() -> None:
 
 
 @pytest.mark.code("PD1005")
-def test_dflash_drafts_need_one_tp_even_at_equal_attention_tp() -> None:
-    """TP 8 with DP 2 is the TP 4 layout, but the drafts are sent rank to rank."""
+@pytest.mark.parametrize(
+    ("algorithm", "mla", "prefill", "decode", "refused"),
+    [
+        ("DFLASH", False, (4, 1), (4, 1), False),
+        ("DFLASH", False, (4, 1), (2, 1), True),
+        ("DFLASH", True, (4, 1), (2, 1), True),
+        ("DFLASH", True, (4, 2), (4, 1), True),
+        ("DFLASH", True, (4, 2), (8, 1), False),
+        ("DSPARK", True, (4, 1), (2, 1), True),
+        ("DSPARK", True, (4, 2), (8, 1), False),
+        ("DSPARK", True, (4, 2), (4, 1), False),
+        ("DSPARK", False, (4, 2), (8, 1), True),
+        ("EAGLE", True, (4, 1), (2, 1), False),
+    ],
+)
+def test_drafts_that_are_sent_rank_to_rank(
+    algorithm: str, mla: bool, prefill: tuple[int, int], decode: tuple[int, int], refused: bool
+) -> None:
+    """(attention TP, CP) of each side. Even MLA, whose KV pairs at any ratio, does not help the drafts."""
+    sides = (
+        manifest(
+            role,
+            tp,
+            parts=(mla_kv(range(4)),) if mla else (kv(tp, range(4)),),
+            parallel={"attn_cp": cp},
+            speculative={"algorithm": algorithm},
+        )
+        for role, (tp, cp) in (("prefill", prefill), ("decode", decode))
+    )
+    assert _severities(pair(*sides)) == ({"PD1005": "error"} if refused else {})
+
+
+def test_attention_dp_does_not_count() -> None:
+    """TP 8 with DP 2 is the TP 4 layout, for drafts too."""
     spec = {"speculative": {"algorithm": "DFLASH"}}
-    assert _severities(both((4, 4), **spec)) == {}
-    judged = pair(manifest("prefill", 4, parallel={"dp": 2}, **spec), manifest("decode", 4, **spec))
-    assert _severities(judged) == {"PD1005": "error"}
+    assert findings(pair(manifest("prefill", 4, parallel={"dp": 2}, **spec), manifest("decode", 4, **spec))) == {}
 
 
 def test_every_finding_names_both_values_and_their_origin() -> None:

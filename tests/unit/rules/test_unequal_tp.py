@@ -31,6 +31,7 @@ TABLE = {
     "a kind nobody has read": (lambda tp: (kv(tp, range(4)), state("new_kind", tp, range(4))), W, W, W, W),
     "mla": (lambda tp: (mla(range(4)),), Y, Y, Y, Y),
     "mla with dsa index": (lambda tp: (mla(range(4)), state("dsa", tp, range(4))), Y, Y, Y, Y),
+    "mla with replicated mamba": (lambda tp: (mla(range(4)), mamba(tp, range(4), ple=True)), Y, N, N, W),
     "mla with kda": (lambda tp: (mla(range(4)), mamba(tp, range(4))), Y, Y, I, W),
 }
 

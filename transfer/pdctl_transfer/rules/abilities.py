@@ -42,13 +42,16 @@ SGLANG: Final = (
     Row("request_row", None, ("refused", "refused", "not established")),
 )
 
+#: Replicated kinds that an MLA model's send path treats as any other model's.
+UNLIKE_MLA: Final = frozenset({"mamba", "minimax_index_k", "minimax_dense_kv"})
+
 #: vLLM: tried with dense models over NIXL; nothing else was.
 VLLM: Final[Mapping[tuple[str, str], Ability]] = {("kv", "nixl"): "yes"}
 
 
 def ability(engine: str, backend: str, kind: str, sharding: Sharding, mla: bool) -> Ability:
     """Whether `engine` over `backend` reshapes this state between unequal TPs. `mla`: the KV is replicated."""
-    if engine == "reference" or (mla and sharding == "replicated"):
+    if engine == "reference" or (mla and sharding == "replicated" and kind not in UNLIKE_MLA):
         return "yes"
     if engine == "vllm":
         return VLLM.get((kind, backend), "not established")

@@ -35,6 +35,12 @@ def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
         yield pair.held("unequal_tp", f"{kinds}: attention TP {pair.tp[0]} → {pair.tp[1]} on {pair.backend}")
 
 
+def is_mla(pair: Pair) -> bool:
+    """Whether all KV of both sides is replicated, as MLA's latents are."""
+    kv = [entry for part in components(pair.prefill, pair.decode) if part.kind == "kv" for entry in _real(part)]
+    return bool(kv) and all(entry.sharding == "replicated" for entry in kv)
+
+
 def _states(pair: Pair) -> dict[tuple[str, Sharding], bool]:
     """Kinds of state that both sides hold, by sharding, and whether each page of it is in NHD order."""
     found: dict[tuple[str, Sharding], bool] = {}
@@ -55,9 +61,7 @@ def _real(component: Component) -> Iterator[Entry]:
 
 
 def _judge(pair: Pair, kind: str, sharding: Sharding, nhd: bool) -> str:
-    kv = [e for part in components(pair.prefill, pair.decode) if part.kind == "kv" for e in _real(part)]
-    mla = bool(kv) and all(entry.sharding == "replicated" for entry in kv)
-    verdicts = {ability(engine, pair.backend, kind, sharding, mla) for engine in pair.engines}
+    verdicts = {ability(engine, pair.backend, kind, sharding, is_mla(pair)) for engine in pair.engines}
     if "nhd, one stage" in verdicts:
         return "yes" if nhd and len(pair.prefill.stages) == 1 else "refused"
     for worst in ("refused", "not established", "dims"):

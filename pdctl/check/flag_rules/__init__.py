@@ -1,0 +1,19 @@
+"""Rules over what the flags of two groups say beyond their layouts: pure functions, listed and not discovered."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from pdctl.check.flag_rules.context_length import check_context_length
+from pdctl.check.flag_rules.kv_sharding import check_decode_cp, check_kv_sharding
+from pdctl.check.groups import Group
+from pdctl_transfer.rules import Outcome
+
+FlagRule = Callable[[Group, Group], Iterable[Outcome]]
+
+FLAG_RULES: Final[tuple[FlagRule, ...]] = (check_context_length, check_kv_sharding, check_decode_cp)
+
+
+def judge_flags(prefill: Group, decode: Group) -> Iterator[Outcome]:
+    """Every rule on one pair of groups."""
+    for rule in FLAG_RULES:
+        yield from rule(prefill, decode)
