@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pdctl_transfer.rules.backends import check_backends
+from pdctl_transfer.rules.carried import check_carried
 from pdctl_transfer.rules.compression import check_compression
 from pdctl_transfer.rules.consistent import check_consistent
 from pdctl_transfer.rules.draft_tp import check_draft_tp
@@ -61,6 +62,7 @@ ENTRY_RULES: Final[tuple[Rule, ...]] = (
     check_splits,
     check_compression,
     check_unequal_tp,
+    check_carried,
     check_draft_tp,
     check_flat_slices,
     check_layer_ids,

@@ -124,6 +124,12 @@ class Pair(Struct, frozen=True, dict=True):
         """The fields' values on both sides, field by field."""
         return tuple(side.evidence(name) for name in names for _, side in self.sides)
 
+    def backend_evidence(self) -> tuple[Evidence, ...]:
+        """Where the backend that is judged for comes from."""
+        if self.judged_backend:
+            return (Evidence("--backend", f"backend: {self.judged_backend}"),)
+        return self.evidence("backend")
+
     def held(self, rule: str, saw: str) -> Held:
         """The rule holds for the pair."""
         return Held(rule, self.subject, saw)

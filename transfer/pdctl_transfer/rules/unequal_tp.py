@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pdctl_transfer.layout.algebra import is_placeholder
 from pdctl_transfer.layout.manifest import Component, Entry, Manifest, Sharding
 from pdctl_transfer.rules.abilities import ability
-from pdctl_transfer.rules.outcome import Evidence, Outcome, Severity
+from pdctl_transfer.rules.outcome import Outcome, Severity
 from pdctl_transfer.rules.pair import Pair, components, listed
 
 
@@ -81,7 +81,7 @@ def _finding(pair: Pair, code: str, severity: Severity, verdict: str, states: li
     words = f"{listed(states)} {'is' if len(states) == 1 else 'are'} {verdict}"
     return pair.finding(
         code,
-        [*pair.evidence("attn_tp"), *_backend(pair)],
+        [*pair.evidence("attn_tp"), *pair.backend_evidence()],
         severity,
         prefill_tp=pair.tp[0],
         decode_tp=pair.tp[1],
@@ -89,9 +89,3 @@ def _finding(pair: Pair, code: str, severity: Severity, verdict: str, states: li
         backend=pair.backend,
         states=listed(states) if code == "PD1023" else words,
     )
-
-
-def _backend(pair: Pair) -> tuple[Evidence, ...]:
-    if pair.judged_backend:
-        return (Evidence("--backend", f"backend: {pair.judged_backend}"),)
-    return pair.evidence("backend")
