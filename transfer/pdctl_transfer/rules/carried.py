@@ -1,7 +1,7 @@
 """PD1029: the backend's send path must know the kind of state at all.
 
-Read in SGLang 0.5.23: mori dispatches on a list of kinds and raises for any other at the first request; mooncake, ascend
-and nixl have a path for every kind that SGLang registers. A warning, because it was read and not run. Across unequal
+Read in SGLang 0.5.23: mori dispatches on a list of kinds and raises for any other at the first request; mooncake and
+nixl have a path for every kind that SGLang registers. A warning, because it was read and not run. Across unequal
 attention TP the same kinds are PD1005's "not established".
 """
 
