@@ -124,7 +124,7 @@ def test_a_layer_that_its_stage_does_not_compute_is_no_source():
 def test_positions_pair_single_stages_of_equal_length():
     pairing = pair_entries(single("prefill", 1, latent(None, None)), single("decode", 1, latent(3, 7)))
     assert pairing.problems == ()
-    assert [(pair.layer, pair.src.place.entry) for pair in pairing.pairs] == [(3, 0), (7, 1)]
+    assert [(pair.layer, pair.n, pair.src.place.entry) for pair in pairing.pairs] == [(3, 0, 0), (7, 0, 1)]
 
 
 @pytest.mark.parametrize(

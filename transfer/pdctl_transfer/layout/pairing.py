@@ -58,7 +58,16 @@ class Pair(Struct, frozen=True, gc=False):
     @property
     def layer(self) -> int | None:
         """The layer that either side states."""
-        return self.dst.entry.layer if self.src.entry.layer is None else self.src.entry.layer
+        return self._named.entry.layer
+
+    @property
+    def n(self) -> int:
+        """The occurrence of the entry among those of equal kind, layer and tensor."""
+        return self._named.n
+
+    @property
+    def _named(self) -> Located:
+        return self.src if self.dst.entry.layer is None else self.dst
 
 
 class Problem(Struct, frozen=True, gc=False):

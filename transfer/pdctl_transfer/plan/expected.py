@@ -53,22 +53,23 @@ def held_units(entry: Entry, tp: int, rank: int) -> Column:
 def targets(prefill: Manifest, decode: Manifest) -> dict[tuple[int, int], Target]:
     """Every decode entry that prefill must fill, by (stage, index)."""
     layers = max(stage.layers[1] for stage in prefill.stages)
-    sources: dict[tuple[object, ...], tuple[Entry, int, int]] = {}
-    for stage_pp, first, last, kind, entry, n, index, place in _walk(prefill):
+    sources: dict[tuple[object, ...], tuple[Entry, int, int, int]] = {}
+    bare: set[str] = set()
+    for pp, first, end, kind, entry, n, index, place in _walk(prefill):
         held = entry.layer is None or entry.layer >= layers or entry.layer in REQUEST_WIDE
-        if held or first <= (entry.layer or 0) < last:
-            sources.setdefault((kind, entry.layer, entry.tensor, n), (entry, stage_pp, index))
-        sources.setdefault(("place", kind, place), (entry, stage_pp, index))
-    bare = {kind for side in (prefill, decode) for *_, kind, entry, _, _, _ in _walk(side) if entry.layer is None}
+        if held or first <= (entry.layer or 0) < end:
+            sources.setdefault((kind, entry.layer, entry.tensor, n), (entry, n, pp, index))
+        sources.setdefault(("place", kind, place), (entry, n, pp, index))
+        bare |= {kind} if entry.layer is None else set()
+    wanted = _walk(decode)
+    bare |= {kind for *_, kind, entry, _, _, _ in wanted if entry.layer is None}
     found = {}
-    for stage_pp, _, _, kind, entry, n, index, place in _walk(decode):
+    for pp, _, _, kind, entry, n, index, place in wanted:
         key = ("place", kind, place) if kind in bare else (kind, entry.layer, entry.tensor, n)
         if key in sources:
-            src, src_pp, src_index = sources[key]
-            layer = src.layer if entry.layer is None else entry.layer
-            found[stage_pp, index] = Target(
-                kind, layer, entry.tensor, n, entry, stage_pp, index, src, src_pp, src_index
-            )
+            src, src_n, src_pp, src_index = sources[key]
+            layer, n = (src.layer, src_n) if entry.layer is None else (entry.layer, n)
+            found[pp, index] = Target(kind, layer, entry.tensor, n, entry, pp, index, src, src_pp, src_index)
     return found
 
 

@@ -70,7 +70,7 @@ class _Planner:
             dst.kind,
             pair.layer,
             src.entry.tensor,
-            dst.n,
+            pair.n,
             src.place.pp,
             dst.place.pp,
             src.place.index,
