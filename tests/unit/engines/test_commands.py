@@ -1,0 +1,177 @@
+"""Fleet file → command lines of the real engines: what they get, and what is refused before anything starts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pdctl.engines import adapter, real, words
+from pdctl.engines.base import Command, Instance
+from pdctl.engines.sglang.stages import stage as sglang_stage
+from pdctl.engines.vllm.stages import stage as vllm_stage
+from pdctl.errors import InputError
+from pdctl.fleet.load import LoadedFleet, parse_fleet
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def fleet(engine: str, **changes: Any) -> LoadedFleet:
+    document = yaml.safe_load((EXAMPLES / f"{engine}-cpu.yaml").read_text())
+    for key, value in changes.items():
+        document[key] = {**document[key], **value} if isinstance(value, dict) else value
+    return parse_fleet(yaml.safe_dump(document).encode(), Path("fleet.yaml"))
+
+
+def instance(loaded: LoadedFleet, role: str) -> Instance:
+    pool = loaded.pools(role)[0]
+    engine = adapter(loaded.fleet.engine)
+    ports = {purpose: 9000 + place for place, purpose in enumerate(engine.purposes(pool))}
+    return Instance(pool.members[0], pool, loaded.fleet, loaded.model_path, "127.0.0.1", ports)
+
+
+def command(loaded: LoadedFleet, role: str) -> Command:
+    return adapter(loaded.fleet.engine).command(instance(loaded, role))
+
+
+def value(made: Command, flag: str) -> str | None:
+    return words.value_of(made.argv, flag)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PDCTL_SGLANG_PYTHON", raising=False)
+    monkeypatch.delenv("PDCTL_VLLM_PYTHON", raising=False)
+
+
+def test_sglang_prefill_and_decode_meet_at_one_bootstrap_port() -> None:
+    loaded = fleet("sglang")
+    prefill, decode = command(loaded, "prefill"), command(loaded, "decode")
+    assert value(prefill, "--disaggregation-bootstrap-port") == "9001"
+    assert value(decode, "--disaggregation-bootstrap-port") is None  # it runs no bootstrap server
+    assert (value(prefill, "--disaggregation-mode"), value(decode, "--disaggregation-mode")) == ("prefill", "decode")
+
+
+def test_sglang_decode_on_cpu_gets_the_backup_without_which_it_does_not_start() -> None:
+    flag = "--disaggregation-decode-retraction-backup"
+    loaded = fleet("sglang")
+    assert value(command(loaded, "decode"), flag) == "cpu_tensor"
+    assert value(command(loaded, "prefill"), flag) is None
+    assert any(flag in note for note in command(loaded, "decode").notes)
+
+
+def test_what_args_say_is_not_said_twice() -> None:
+    loaded = fleet("sglang", decode={"args": ["--device", "cpu", "--attention-backend=torch_native"]})
+    assert sum(word.startswith("--attention-backend") for word in command(loaded, "decode").argv) == 1
+
+
+def test_tcp_is_tcp_even_where_there_are_hcas() -> None:
+    assert command(fleet("sglang"), "prefill").env["MC_FORCE_TCP"] == "1"
+    rdma = fleet("sglang", transfer={"protocol": "rdma", "devices": ["mlx5_0", "mlx5_1"]})
+    assert "MC_FORCE_TCP" not in command(rdma, "prefill").env
+    assert value(command(rdma, "prefill"), "--disaggregation-ib-device") == "mlx5_0,mlx5_1"
+
+
+def test_attention_tp_becomes_the_engines_own_tp() -> None:
+    """--tp-size counts all ranks: attention TP 2 under DP 4 is TP 8."""
+    made = command(fleet("sglang", decode={"attn_tp": 2, "dp": 4}), "decode")
+    assert value(made, "--tp-size") == "8"
+    assert value(made, "--dp-size") == "4"
+    assert "--enable-dp-attention" in made.argv
+
+
+def test_ranks_on_one_cpu_are_bound_or_sglang_refuses_more_than_numa_nodes() -> None:
+    assert "SGLANG_CPU_OMP_THREADS_BIND" in command(fleet("sglang", decode={"attn_tp": 2}), "decode").env
+
+
+@pytest.mark.code("PD3102")
+@pytest.mark.parametrize(
+    ("engine", "words", "field"),
+    [
+        ("sglang", ["--tp-size", "2"], "attn_tp"),
+        ("sglang", ["--page_size=64"], "page_size"),
+        ("vllm", ["--block-size", "256"], "page_size"),
+    ],
+)
+def test_a_flag_that_hides_a_field_is_refused(engine: str, words: list[str], field: str) -> None:
+    """The check would judge the field and the engine obey the flag."""
+    with pytest.raises(InputError, match=rf"decode\.args\.0: .* is what `{field}` sets") as caught:
+        command(fleet(engine, decode={"args": words}), "decode")
+    assert caught.value.code == "PD3102"
+
+
+@pytest.mark.code("PD3103")
+def test_what_the_engines_parser_refuses_names_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    engine = adapter("sglang")
+    assert isinstance(engine, real.RealEngine)
+    monkeypatch.setenv("PDCTL_SGLANG_PYTHON", sys.executable)
+    script = "import json, sys\nfor i, argv in enumerate(json.load(sys.stdin)):\n print(i, flush=True)\n"
+    script += " sys.exit('error: unrecognized arguments: --nope') if '--nope' in argv else None\n"
+    monkeypatch.setattr(type(engine), "parser", script)
+    loaded = fleet("sglang", decode={"args": ["--nope"]})
+    with pytest.raises(InputError, match="decode: sglang refuses its flags: error: unrecognized") as caught:
+        engine.validate([instance(loaded, "prefill"), instance(loaded, "decode")])
+    assert caught.value.code == "PD3103"
+    engine.validate([instance(loaded, "prefill")])
+
+
+@pytest.mark.code("PD3104")
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_the_reference_engines_models_are_not_theirs(engine: str) -> None:
+    loaded = fleet(engine, model={"path": "builtin:tiny-hybrid"})
+    with pytest.raises(InputError, match="cannot serve builtin:tiny-hybrid") as caught:
+        adapter(engine).needs(loaded.fleet, loaded.pools("decode")[0])
+    assert caught.value.code == "PD3104"
+
+
+@pytest.mark.code("PD3105")
+def test_a_backend_without_connector_is_named() -> None:
+    loaded = fleet("vllm", transfer={"backend": "ascend"})
+    with pytest.raises(InputError, match="no connector of vllm for ascend") as caught:
+        adapter("vllm").needs(loaded.fleet, loaded.pools("decode")[0])
+    assert caught.value.code == "PD3105"
+
+
+def test_vllm_sides_have_side_channels_of_their_own() -> None:
+    """Two engines of one host that keep the default port answer each other's handshakes."""
+    loaded = fleet("vllm")
+    made = command(loaded, "prefill")
+    assert made.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "9001"
+    config = json.loads(value(made, "--kv-transfer-config") or "")
+    assert (config["kv_connector"], config["kv_role"]) == ("NixlConnector", "kv_producer")
+    assert json.loads(value(command(loaded, "decode"), "--kv-transfer-config") or "")["kv_role"] == "kv_consumer"
+
+
+def test_connector_options_of_the_fleet_file_reach_the_connector() -> None:
+    options = {"kv_connector_extra_config": {"kv_lease_duration": 60}, "kv_load_failure_policy": "fail"}
+    made = command(fleet("vllm", transfer={"options": options}), "prefill")
+    config = json.loads(value(made, "--kv-transfer-config") or "")
+    assert config["kv_connector_extra_config"] == {"backends": ["UCX"], "kv_lease_duration": 60}
+    assert config["kv_load_failure_policy"] == "fail"
+
+
+def test_an_aggregate_engine_is_no_side_of_a_pair() -> None:
+    for engine, flag in (("sglang", "--disaggregation-mode"), ("vllm", "--kv-transfer-config")):
+        document = yaml.safe_load((EXAMPLES / f"{engine}-cpu.yaml").read_text())
+        document["roles"] = {"aggregate": document["prefill"]}
+        loaded = parse_fleet(yaml.safe_dump(document).encode(), Path("fleet.yaml"))
+        assert value(command(loaded, "aggregate"), flag) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "log", "expected"),
+    [
+        (sglang_stage, "nothing yet", None),
+        (sglang_stage, "server_args={}\nLoad weight begin.\n", "loading weights"),
+        (sglang_stage, "The server is fired up\n…\nserver_args={}\nInit parallel begin.", "joining ranks"),
+        (sglang_stage, "Load weight begin\nScheduler hit an exception: …", "failed: Scheduler hit an exception"),
+        (vllm_stage, "Starting to load model X\nLoading weights took 1.0 s", "allocating the KV cache"),
+        (vllm_stage, "Worker proc VllmWorker-0 died unexpectedly", "failed: died unexpectedly"),
+    ],
+)
+def test_stages_follow_the_log_of_the_last_start(stage: Any, log: str, expected: str | None) -> None:
+    assert stage(log) == expected

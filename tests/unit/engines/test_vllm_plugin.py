@@ -1,0 +1,160 @@
+"""The plugin inside vLLM, with its worker and scheduler as stand-ins; the real ones are in tests/engines."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pdctl.derive import Request, derive
+from pdctl.engines.builtin_models import CONFIGS
+from pdctl_transfer.layout.manifest import Entry, Manifest, Model, Parallel
+from pdctl_transfer.plugins import vllm
+from pdctl_transfer.plugins.vllm_layout import Side, layer_of, layout_name, manifest, of_peer
+
+BF16 = SimpleNamespace(itemsize=2)
+
+
+def attention(block_size: int, heads: int) -> SimpleNamespace:
+    size = block_size * heads * 64 * 2
+    return SimpleNamespace(block_size=block_size, num_kv_heads=heads, real_page_size_bytes=size, sliding_window=None)
+
+
+def delta_net(heads_q: int, heads_v: int) -> SimpleNamespace:
+    channels = (2 * heads_q + heads_v) * 32
+    return SimpleNamespace(block_size=0, shapes=((3, channels), (heads_v, 32, 32)), dtypes=(BF16, BF16))
+
+
+def side(model: str, page_size: int, tp: int = 1, role: Any = "decode") -> Side:
+    return Side(
+        role=role,
+        version="0.32.0",
+        model=Model(model, CONFIGS[model]["model_type"]),
+        backend="nixl",
+        parallel=Parallel(attn_tp=tp),
+        layers=(0, CONFIGS[model]["num_hidden_layers"]),
+        kv_heads=2,
+        page_size=page_size,
+        kv_cache_dtype="auto",
+        kv_layout="hnd",
+        config=CONFIGS[model],
+    )
+
+
+def llama(page_size: int = 128, tp: int = 1) -> Manifest:
+    names = [f"model.layers.{layer}.self_attn.attn" for layer in range(2)]
+    groups = [SimpleNamespace(layer_names=names, kv_cache_spec=attention(page_size, 2 // tp))]
+    return manifest(groups, side("tiny-llama", page_size, tp))
+
+
+def metadata(page_size: int, heads: int = 2) -> SimpleNamespace:
+    return SimpleNamespace(
+        engine_id="e",
+        block_size=page_size,
+        physical_blocks_per_logical_kv_block=1,
+        block_lens=[page_size * heads * 128] * 2,
+        kv_cache_layout="LBHNC",
+    )
+
+
+def entries(one: Manifest) -> set[tuple[str, Entry]]:
+    return {(component.kind, entry) for component in one.stages[0].components for entry in component.entries}
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_live_attention_equals_the_derived_layout(tp: int) -> None:
+    request = Request(engine="vllm", role="decode", config=CONFIGS["tiny-llama"], tp=tp, page_size=128)
+    assert entries(llama(tp=tp)) == entries(derive(request).manifest)
+
+
+def test_live_hybrid_equals_the_derived_layout() -> None:
+    kinds = CONFIGS["tiny-qwen3-next"]["layer_types"]
+    linear = [f"model.layers.{i}.linear_attn" for i, kind in enumerate(kinds) if kind == "linear_attention"]
+    full = [f"model.layers.{i}.self_attn.attn" for i, kind in enumerate(kinds) if kind == "full_attention"]
+    request = Request(engine="vllm", role="decode", config=CONFIGS["tiny-qwen3-next"], page_size=128)
+    derived = derive(request).manifest
+    groups = [
+        SimpleNamespace(layer_names=linear, kv_cache_spec=delta_net(2, 4)),
+        SimpleNamespace(layer_names=full, kv_cache_spec=attention(derived.page_size, 2)),
+    ]
+    assert entries(manifest(groups, side("tiny-qwen3-next", derived.page_size))) == entries(derived)
+
+
+def test_a_peer_is_rebuilt_from_what_it_says_at_the_handshake() -> None:
+    peer = of_peer(metadata(256), llama(), 1)
+    assert (peer.role, peer.page_size) == ("prefill", 256)
+    assert entries(peer) == entries(llama(256))
+    half = of_peer(metadata(128, heads=1), llama(), 2)
+    assert entries(half) == entries(llama(tp=2))
+
+
+@pytest.mark.code("PD1020")
+def test_unequal_blocks_are_refused_before_any_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """VLLM's own handshake passes 128 against 256, and every prompt's output is wrong with HTTP 200."""
+    monkeypatch.setattr(vllm.state, "manifest", llama(256))
+    with pytest.raises(RuntimeError, match=r"^PD1020: "):
+        vllm._check_peer(None, metadata(128), 0, 1)
+    vllm._check_peer(None, metadata(256), 0, 1)
+
+
+def test_prefill_judges_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only decode reads; a producer that meets a peer in push mode is not our case."""
+    monkeypatch.setattr(vllm.state, "manifest", None)
+    vllm._check_peer(None, metadata(128), 0, 1)
+
+
+class Scheduler:
+    """What vLLM's scheduler side does with a finished prefill."""
+
+    def __init__(self, lease: float) -> None:
+        self._reqs_need_send = {"r": time.perf_counter() + lease}
+
+
+def handed_over(lease: float) -> dict[str, Any]:
+    params: dict[str, Any] = {"do_remote_prefill": True, "remote_blocks_expiry_time": None}
+    request = SimpleNamespace(request_id="r")
+    vllm._add_expiry(lambda *_: (True, params), Scheduler(lease), request, [])
+    return params
+
+
+@pytest.mark.code("PD3112")
+def test_an_expired_lease_fails_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    """Without it decode reads blocks that prefill has given to someone else, and answers HTTP 200."""
+    params = handed_over(lease=-2.0)
+    vllm._note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    assert "PD3112: request r came 2.0 s after its blocks were freed" in caplog.text
+    failed: list[str] = []
+    worker = SimpleNamespace(
+        xfer_stats=SimpleNamespace(record_kv_expired_req=lambda: failed.append("counted")),
+        _recv_failures=set(),
+        _handle_failed_transfer=lambda req_id, *_, **__: failed.append(req_id),
+    )
+    remote = SimpleNamespace(blocks_expiry_time=params["remote_blocks_expiry_time"])
+    vllm._refuse_expired(lambda *_: pytest.fail("read freed blocks"), worker, "r", SimpleNamespace(remote=remote))
+    assert failed == ["counted", "r"]
+
+
+def test_a_lease_that_holds_is_read() -> None:
+    params = handed_over(lease=30.0)
+    vllm._note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    assert params["remote_blocks_expiry_time"] is None
+    meta = SimpleNamespace(remote=SimpleNamespace(blocks_expiry_time=None))
+    assert vllm._refuse_expired(lambda *_: "read", None, "r", meta) == "read"
+
+
+def test_a_peer_without_the_plugin_sends_no_deadline_and_is_read() -> None:
+    params = {"do_remote_prefill": True}
+    vllm._note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    assert "remote_blocks_expiry_time" not in params
+
+
+def test_names_of_layers_and_layouts() -> None:
+    assert layer_of("language_model.model.layers.11.linear_attn") == 11
+    assert layer_of("model.embed_tokens") is None
+    assert [layout_name(name) for name in ("NHD", "HND", "LBNHC", "LBHNC", "BHLNC")] == [
+        "nhd",
+        "hnd",
+        "nhd",
+        "hnd",
+        "hnd",
+    ]
