@@ -10,6 +10,7 @@ from msgspec import Struct
 from pdctl.check.groups import Group, merged, told_apart
 from pdctl.check.inputs import is_manifest, manifest_group, read_bytes, require_both_roles
 from pdctl.check.judging import judgements
+from pdctl.errors import InputError
 from pdctl.report import Report, make_report
 from pdctl_transfer.rules import Outcome
 
@@ -35,6 +36,8 @@ def check(paths: Sequence[Path], options: Options) -> Report:
     """
     start = time.perf_counter()
     inputs = [_read(path, options) for path in paths]
+    if options.live and not any(one.fleet for one in inputs):
+        raise InputError("no fleet file: --live reads the engines that one names", where="--live")
     files = [path.name if len({other.name for other in paths}) == len(paths) else str(path) for path in paths]
     groups = told_apart([(file, group) for file, one in zip(files, inputs, strict=True) for group in one.groups])
     require_both_roles(groups, ", ".join(map(str, paths)))
@@ -56,12 +59,16 @@ class _Input(Struct, frozen=True):
     groups: tuple[Group, ...]
     outcomes: tuple[Outcome, ...] = ()
     notes: tuple[str, ...] = ()
+    fleet: bool = False
 
 
 def _read(path: Path, options: Options) -> _Input:
     data = read_bytes(path)
     if is_manifest(data):
-        return _Input((manifest_group(data, path),))
+        given = {"--platform": options.platform, "--model": options.model}
+        unused = [option for option, value in given.items() if value]
+        notes = (f"{path.name} is a manifest: {' and '.join(unused)} cannot change it",) if unused else ()
+        return _Input((manifest_group(data, path),), notes=notes)
     from pdctl.fleet import load_fleet
 
     return _fleet(load_fleet(path), options)
@@ -78,7 +85,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         from pdctl.check.live import live_groups
 
         groups = tuple(live_groups(loaded, groups))
-    return _Input(groups, outcomes, notes(loaded))
+    return _Input(groups, outcomes, notes(loaded), fleet=True)
 
 
 def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, start: float) -> Report:

@@ -112,6 +112,7 @@ def test_output_is_pure(capsys: pytest.CaptureFixture[str]) -> None:
         ((*HYBRID, "--platform", "cuda"), "hopper"),
         ((*HYBRID, "--backend", "moonkake"), "did you mean mooncake"),
         ((*HYBRID, "--pre", "--live"), "give one of them"),
+        ((*HYBRID, "--live"), "no fleet file"),
         ((), "A"),
     ],
 )
@@ -135,3 +136,9 @@ def test_files_of_one_name_are_told_apart(
     _, report = _json(capsys, "a/side.json", "b/side.json")
     assert [(pair["prefill"], pair["decode"]) for pair in report["pairs"]] == [("a/side.json:side", "b/side.json:side")]
     assert report["findings"][0]["subject"] == "a/side.json:side → b/side.json:side"
+
+
+def test_an_option_that_changes_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """A manifest is for one platform already."""
+    _, report = _json(capsys, *DENSE, "--platform", "npu")
+    assert "dense-prefill-tp2.json is a manifest: --platform cannot change it" in report["notes"]
