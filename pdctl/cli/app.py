@@ -47,7 +47,6 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         return _broken_pipe()
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
         return 130
     except Exception as error:  # noqa: BLE001  the outermost edge
         from pdctl.cli.failure import report

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from difflib import get_close_matches
 from pathlib import Path
 
 from pdctl.cli.output import paint
@@ -12,12 +13,16 @@ def report(error: Exception) -> int:
     """Print `error CODE where  message`, then the hint; return the exit status of the contract."""
     import typer
 
-    from pdctl.errors import PdctlError
+    from pdctl.errors import FleetFileError, PdctlError
     from pdctl_transfer.errors import ManifestError, TransferError
 
     if os.environ.get("PDCTL_DEBUG"):
         traceback.print_exception(error)
     match error:
+        case FleetFileError():
+            for fault in (error, *error.others):
+                _say(2, fault.code, fault.where, fault.message, fault.hint)
+            return 2
         case PdctlError():
             return _say(error.exit_code, error.code, getattr(error, "where", None), error.message, error.hint)
         case ManifestError():
@@ -38,8 +43,9 @@ def _usage(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "pdctl"
     message = str(getattr(error, "message", "") or error.format_message())  # type: ignore[attr-defined]
-    near = sorted(getattr(error, "possibilities", None) or [])
-    hint = f"did you mean {' or '.join(near)}?" if near else f"`{command} --help` says what it takes"
+    given = str(getattr(error, "option_name", ""))
+    near = get_close_matches(given, getattr(error, "possibilities", None) or [], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"`{command} --help` says what it takes"
     if getattr(error, "param", None) is not None:
         message = error.format_message()  # type: ignore[attr-defined]
     return _say(2, "PD0001", command, message.rstrip("."), hint)

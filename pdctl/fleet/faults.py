@@ -74,7 +74,7 @@ def _line(fault: FleetFileError) -> int:
 
 
 def _unknown(name: str, dotted: str, known: list[str], where: str) -> FleetFileError:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=1) or [key for key in known if name in key.split("_")]
     hint = f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(known)}"
     return FleetFileError(f"{dotted}: unknown key", where=where, code="PD0003", hint=hint)
 

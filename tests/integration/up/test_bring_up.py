@@ -1,0 +1,243 @@
+"""`up`, `status`, `logs`, `down` over processes that misbehave in every way that a phase must notice."""
+
+import json
+import os
+import signal
+import socket
+
+import pytest
+
+from pdctl.launch.state import FleetFolder, state_root
+from pdctl.up.phases import NAMES
+from tests.integration.up.conftest import Fleet, until
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_fleet_comes_up_serves_and_goes_without_a_trace(fleet: Fleet) -> None:
+    up = fleet.up()
+    assert up.returncode == 0, up.stderr
+    url = up.stdout.split()[-1]
+    assert up.stdout == f"fake is up at {url}\n"
+    assert [line.split()[1] for line in up.stderr.splitlines() if line[:1] in "✓–"] == list(NAMES)
+    status = json.loads(fleet.run("status", fleet.name, "-o", "json").stdout)
+    assert status["phase"] == "up"
+    assert [(unit["name"], unit["role"], unit["state"]) for unit in status["units"]] == [
+        ("prefill-0", "prefill", "ready"),
+        ("decode-0", "decode", "ready"),
+        ("router", "router", "ready"),
+    ]
+    assert set(status["units"][0]) >= {"name", "role", "pid", "port", "state", "restarts"}
+    assert "fake decode begins" in fleet.run("logs", fleet.name, "decode-0").stdout
+    down = fleet.down()
+    assert (down.returncode, down.stdout) == (0, "fake is down; ended decode-0, prefill-0, router\n")
+    assert fleet.left() == []
+    assert fleet.down().stdout == "fake is down; nothing was running\n"
+    assert fleet.run("status", fleet.name).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("where", "how", "says"),
+    [
+        pytest.param(
+            "decode",
+            "crash",
+            "error PD3006  decode-0 ended before it was ready: exit status 3",
+            marks=pytest.mark.code("PD3006"),
+        ),
+        pytest.param("prefill", "mute", "error PD3007  prefill-0 does not answer", marks=pytest.mark.code("PD3007")),
+        pytest.param("decode", "refuse", "error PD3008  prefill-0 → decode-0: ", marks=pytest.mark.code("PD3008")),
+        pytest.param(
+            "decode",
+            "recompute",
+            "error PD3009  prefill-0 → decode-0: decode computed 7 prompt tokens",
+            marks=pytest.mark.code("PD3009"),
+        ),
+    ],
+)
+def test_a_phase_that_fails_says_why_and_leaves_nothing(fleet: Fleet, where: str, how: str, says: str) -> None:
+    fleet.write(**{where: f"{{args: [--misbehave, {how}]}}"})
+    up = fleet.up()
+    assert up.returncode == 3
+    assert says in up.stderr
+    assert "    | " in up.stderr or how == "recompute"  # the culprit's log is quoted
+    assert fleet.left() == []
+    assert fleet.status()["phase"] == "down"
+
+
+@pytest.mark.code("PD3010")
+def test_pairs_that_disagree_are_named(fleet: Fleet) -> None:
+    fleet.write(decode="[{name: good, replicas: 2}, {name: bad, args: [--misbehave, other]}]")
+    up = fleet.up()
+    assert "error PD3010  prefill-0 → bad-0: other tokens than over the remaining pairs" in up.stderr
+    assert up.returncode == 3
+
+
+@pytest.mark.code("PD3011")
+def test_a_router_that_serves_nobody_fails_the_last_phase(fleet: Fleet) -> None:
+    fleet.write(more="router: {args: [--misbehave, refuse]}\n")
+    up = fleet.up()
+    assert "error PD3011  no completion from router: " in up.stderr
+    assert fleet.left() == []
+
+
+@pytest.mark.code("PD3012")
+def test_a_completion_unlike_the_aggregate_engines_fails(fleet: Fleet) -> None:
+    fleet.write(more="roles: {aggregate: {args: [--misbehave, other]}}\n")
+    up = fleet.up()
+    assert "error PD3012  through the router '123', from aggregate-0 '999'" in up.stderr
+
+
+@pytest.mark.code("PD3003")
+def test_a_second_up_touches_nothing(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    before = fleet.status()
+    again = fleet.up()
+    assert again.returncode == 3
+    assert "error PD3003  fake is already up at http://127.0.0.1:" in again.stderr
+    assert fleet.status() == before
+
+
+@pytest.mark.code("PD3002")
+def test_a_port_in_use_is_found_before_anything_starts(fleet: Fleet) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        fleet.write(prefill=f"{{ports: {{http: {port}}}}}")
+        up = fleet.run("up", str(fleet.path))
+    assert up.returncode == 3
+    assert f"error PD3002  prefill-0: port {port} (http) is in use by " in up.stderr
+    assert f"(pid {os.getpid()})" in up.stderr
+    assert not (state_root() / fleet.name / "units").exists()
+
+
+def test_keep_leaves_what_runs_and_the_next_up_adopts_it(fleet: Fleet) -> None:
+    fleet.write(decode="{args: [--misbehave, refuse]}")
+    assert fleet.up("--keep").returncode == 3
+    kept = fleet.unit("prefill-0")["pid"]
+    assert kept
+    assert fleet.run("status", fleet.name).returncode == 3
+    fleet.write()
+    up = fleet.up()
+    assert up.returncode == 0, up.stderr
+    assert "(1 adopted)" in up.stderr
+    assert fleet.unit("prefill-0")["pid"] == kept
+
+
+@pytest.mark.code("PD3001")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_up_leaves_nothing(fleet: Fleet, number: signal.Signals) -> None:
+    fleet.write(decode="{args: [--misbehave, hang]}")
+    up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
+    until(lambda: _phase(fleet) == "pairs")
+    up.send_signal(number)
+    _, err = up.communicate(timeout=30)
+    assert up.returncode == 130
+    assert "error PD3001  interrupted" in err
+    assert fleet.left() == []
+
+
+def test_a_command_killed_midway_is_taken_up_by_the_next(fleet: Fleet) -> None:
+    fleet.write(decode="{args: [--misbehave, hang]}")
+    up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
+    until(lambda: _phase(fleet) == "pairs")
+    up.kill()
+    up.communicate()
+    assert len(fleet.left()) == 4  # prefill and decode, each under its guard
+    left = fleet.run("status", fleet.name)
+    assert left.returncode == 3
+    assert "`up` ended in pairs; run it again, or `down`" in left.stderr
+    fleet.write()
+    again = fleet.up()
+    assert again.returncode == 0, again.stderr
+    assert "ending what an earlier run left" in again.stderr
+    assert fleet.down().returncode == 0
+    assert fleet.left() == []
+
+
+@pytest.mark.code("PD3004")
+def test_two_commands_at_once_are_told_apart(fleet: Fleet) -> None:
+    fleet.write(decode="{args: [--misbehave, hang]}")
+    up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
+    until(lambda: _phase(fleet) == "pairs")
+    down = fleet.down()
+    assert down.returncode == 3
+    assert f"error PD3004  fake: pdctl up (pid {up.pid}) is at work on this fleet" in down.stderr
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=30)
+
+
+def test_a_killed_engine_comes_back_and_the_fleet_is_whole_again(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    os.kill(fleet.unit("decode-0")["pid"], signal.SIGKILL)
+    until(lambda: fleet.unit("decode-0")["restarts"] == 1 and fleet.status()["ok"])
+    assert fleet.unit("decode-0")["last_exit"] == "killed by SIGKILL"
+
+
+def test_a_frozen_engine_is_not_called_ready(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    os.kill(fleet.unit("decode-0")["pid"], signal.SIGSTOP)
+    status = fleet.run("status", fleet.name)
+    assert status.returncode == 3
+    assert "starting" in status.stdout
+
+
+@pytest.mark.code("PD3005")
+def test_a_damaged_state_file_stops_everything_but_down(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    (FleetFolder(fleet.name).path / "fleet.json").write_text('{"schema": "pdctl.state/v1", "fleet": 3}')
+    for words in (("status", fleet.name), ("up", str(fleet.path))):
+        refused = fleet.run(*words)
+        assert refused.returncode == 2
+        assert "error PD3005" in refused.stderr
+        assert "`pdctl down fake`" in refused.stderr
+    assert fleet.down().returncode == 0
+    assert fleet.left() == []
+    assert fleet.up().returncode == 0
+
+
+def test_a_fleet_file_that_broke_meanwhile_is_no_obstacle_to_down_by_name(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    fleet.path.write_text("{")
+    assert fleet.down().returncode == 0
+    assert fleet.left() == []
+
+
+@pytest.mark.code("PD3015")
+def test_logs_of_an_unknown_unit(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    logs = fleet.run("logs", fleet.name, "decode-9")
+    assert logs.returncode == 2
+    assert "error PD3015  fake has no unit decode-9\n  it has decode-0, prefill-0, router\n" in logs.stderr
+
+
+def test_logs_follow_what_is_written(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    following = fleet.start("logs", "-f", fleet.name, "decode-0")
+    assert following.stdout is not None
+    assert following.stdout.readline() == "fake decode begins\n"
+    os.kill(fleet.unit("decode-0")["pid"], signal.SIGKILL)
+    assert any("ended: killed by SIGKILL" in line for line in following.stdout)
+    following.send_signal(signal.SIGINT)
+    following.communicate(timeout=10)
+    assert following.returncode == 130
+
+
+def test_a_skipped_phase_is_said_and_not_run(fleet: Fleet) -> None:
+    fleet.write(decode="{args: [--misbehave, refuse]}")
+    up = fleet.up("--skip-phase", "pairs", "--skip-phase", "completion")
+    assert up.returncode == 0, up.stderr
+    assert "pairs                as asked" in up.stderr
+
+
+def test_json_goes_to_standard_output_alone(fleet: Fleet) -> None:
+    up = fleet.up("-o", "json")
+    document = json.loads(up.stdout)
+    assert document["phase"] == "up"
+    assert [phase["name"] for phase in document["phases"]] == list(NAMES)
+
+
+def _phase(fleet: Fleet) -> str | None:
+    state = FleetFolder(fleet.name).read()
+    return state.phase if state else None

@@ -1,0 +1,198 @@
+"""The fleet file: every wrong value is told with file, line, key, found and expected; every right one has an origin."""
+
+from pathlib import Path
+
+import pytest
+
+from pdctl.errors import FleetFileError
+from pdctl.fleet import LoadedFleet, load_fleet, parse_fleet
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+BASE = {
+    "schema": "pdctl.fleet/v1",
+    "name": "f",
+    "model": "{path: builtin:tiny-hybrid}",
+    "engine": "reference",
+    "prefill": "{}",
+    "decode": "{}",
+}
+
+
+def load(**changes: str | None) -> LoadedFleet:
+    fields = {key: value for key, value in {**BASE, **changes}.items() if value is not None}
+    return parse_fleet("".join(f"{key}: {value}\n" for key, value in fields.items()).encode(), Path("f.yaml"))
+
+
+def fault(**changes: str | None) -> FleetFileError:
+    with pytest.raises(FleetFileError) as caught:
+        load(**changes)
+    return caught.value
+
+
+@pytest.mark.code("PD0004")
+@pytest.mark.parametrize(
+    ("changes", "where", "message", "hint"),
+    [
+        (
+            {"transfer": "{protocol: rmda}"},
+            "f.yaml:7",
+            'transfer.protocol: found "rmda", expected one of rdma, tcp',
+            'did you mean "rdma"?',
+        ),
+        ({"schema": "pdctl.fleet/v2"}, "f.yaml:1", 'schema: found "pdctl.fleet/v2", expected pdctl.fleet/v1', None),
+        ({"prefill": "{page_size: 0}"}, "f.yaml:5", "prefill.page_size: found 0, expected a number from 1", None),
+        (
+            {"prefill": '{page_size: "16"}'},
+            "f.yaml:5",
+            'prefill.page_size: found "16", expected a whole number',
+            "write it without quotes",
+        ),
+        ({"decode": "{attn_tp: 1.5}"}, "f.yaml:6", "decode.attn_tp: found 1.5, expected a whole number", None),
+        ({"decode": "7"}, "f.yaml:6", "decode: found 7, expected a list", None),
+        ({"decode": "[]"}, "f.yaml:6", "decode: found [], expected at least one", None),
+        ({"name": "no"}, "f.yaml:2", "name: found false, expected text", None),
+        ({"name": "My Fleet"}, "f.yaml:2", 'name: found "My Fleet", expected lower-case letters', None),
+        ({"router": "{port: 70000}"}, "f.yaml:7", "router.port: found 70000, expected a number up to 65535", None),
+        ({"prefill": "{env: {3: x}}"}, "f.yaml:5", "prefill.env: found the key 3, expected text", "quote it"),
+        (
+            {"prefill": "{env: {A: yes}}"},
+            "f.yaml:5",
+            "prefill.env.A: found true, expected text",
+            "YAML reads this word as true; quote it",
+        ),
+        (
+            {"prefill": '{args: ["--mem-fraction-static 0.8"]}'},
+            "f.yaml:5",
+            'prefill.args.0: found "--mem-fraction-static 0.8", expected one word',
+            'write two items: "--mem-fraction-static", "0.8"',
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_with_what_would_be_right(
+    changes: dict[str, str], where: str, message: str, hint: str | None
+) -> None:
+    error = fault(**changes)
+    assert (error.code, error.where) == ("PD0004", where)
+    assert error.message.startswith(message)
+    assert hint is None or (error.hint or "").startswith(hint)
+
+
+@pytest.mark.code("PD0003")
+@pytest.mark.parametrize(
+    ("changes", "message", "hint"),
+    [
+        ({"prefil": "{}"}, "prefil: unknown key", 'did you mean "prefill"?'),
+        ({"decode": "{page_sise: 16}"}, "decode.page_sise: unknown key", 'did you mean "page_size"?'),
+        ({"decode": "[{name: a}, {name: b, tp: 2}]"}, "decode.1.tp: unknown key", 'did you mean "attn_tp"?'),
+        ({"roles": "{encode: {xyz: 1}}"}, "roles.encode.xyz: unknown key", "known here: name, replicas"),
+        ({"model": "{path: x, paht: y}"}, "model.paht: unknown key", 'did you mean "path"?'),
+    ],
+)
+def test_an_unknown_key_is_never_a_default(changes: dict[str, str], message: str, hint: str) -> None:
+    error = fault(**changes)
+    assert (error.code, error.message) == ("PD0003", message)
+    assert (error.hint or "").startswith(hint)
+
+
+@pytest.mark.code("PD0005")
+def test_a_missing_key_is_told_where_it_belongs() -> None:
+    error = fault(model="{}")
+    assert (error.code, error.where, error.message) == ("PD0005", "f.yaml:3", "model.path: missing")
+    assert "config.json" in (error.hint or "")
+
+
+def test_all_faults_come_in_the_order_of_the_file() -> None:
+    error = fault(transfer="{backend: moncake}", name="UP", decode="{pp: 0}")
+    assert [one.where for one in (error, *error.others)] == ["f.yaml:2", "f.yaml:6", "f.yaml:7"]
+
+
+@pytest.mark.code("PD0008")
+@pytest.mark.parametrize(
+    "changes",
+    [{"prefill": "[{name: a}, {name: a}]"}, {"prefill": "[{name: router}]"}, {"prefill": "[{name: decode}]"}],
+)
+def test_pools_that_cannot_be_told_apart(changes: dict[str, str]) -> None:
+    assert fault(**changes).code == "PD0008"
+
+
+@pytest.mark.code("PD0009")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"prefill": "{ports: {http: 8000, bootstrap: 8000}}"},
+            "prefill.ports.bootstrap: port 8000 on localhost is already prefill.ports.http's",
+        ),
+        (
+            {"prefill": "{replicas: 3, ports: {http: 8000}}", "decode": "{ports: {http: 8002}}"},
+            "decode.ports.http: port 8002 on localhost is already prefill.ports.http's",
+        ),
+        (
+            {"router": "{port: 8000}", "decode": "{ports: {http: 8000}}"},
+            "decode.ports.http: port 8000 on localhost is already router.port's",
+        ),
+    ],
+)
+def test_a_port_is_given_once_a_host(changes: dict[str, str], message: str) -> None:
+    error = fault(**changes)
+    assert (error.code, error.message) == ("PD0009", message)
+
+
+def test_the_same_port_on_two_hosts_is_no_fault() -> None:
+    load(prefill="{hosts: [a], ports: {http: 8000}}", decode="{hosts: [b], ports: {http: 8000}}")
+    load(prefill="{replicas: 2, hosts: [a, b], ports: {http: 8000}}")
+
+
+def test_every_value_knows_where_it_comes_from() -> None:
+    loaded = load(prefill="{page_size: 32}", decode="[{name: short}, {name: long, page_size: 64}]")
+    assert loaded.source("prefill.page_size") == "f.yaml:5"
+    assert loaded.source("prefill.0.page_size") == "f.yaml:5"
+    assert loaded.source("decode.1.page_size") == "f.yaml:6"
+    assert loaded.source("decode.0.page_size").startswith("default of pdctl ")
+    assert loaded.where("decode.0.page_size") == "f.yaml:6"
+    assert [pool.key for pool in loaded.pools()] == ["prefill", "decode.0", "decode.1"]
+
+
+def test_the_set_of_roles_is_open() -> None:
+    loaded = load(roles="{encode: {replicas: 2}, aggregate: [{name: solo}]}")
+    assert [(pool.role, pool.name, pool.key) for pool in loaded.pools()][2:] == [
+        ("encode", "encode", "roles.encode"),
+        ("aggregate", "solo", "roles.aggregate.0"),
+    ]
+    assert loaded.pools("encode")[0].members == ["encode-0", "encode-1"]
+
+
+def test_anchors_share_settings_between_pools() -> None:
+    text = (
+        "schema: pdctl.fleet/v1\nname: f\nmodel: {path: m}\nengine: sglang\n"
+        "prefill: &pool\n  page_size: 64\n  attn_tp: 4\ndecode:\n  <<: *pool\n  attn_tp: 8\n"
+    )
+    loaded = parse_fleet(text.encode(), Path("f.yaml"))
+    assert (loaded.pools("decode")[0].page_size, loaded.pools("decode")[0].attn_tp) == (64, 8)
+    assert loaded.source("decode.page_size") == "f.yaml:6"
+    assert loaded.source("decode.attn_tp") == "f.yaml:10"
+
+
+def test_a_number_as_a_variable_or_flag_is_text() -> None:
+    pool = load(prefill="{env: {OMP_NUM_THREADS: 1}, args: [--port-range, 5]}").pools("prefill")[0]
+    assert (pool.env, pool.args) == ({"OMP_NUM_THREADS": "1"}, ["--port-range", "5"])
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("builtin:tiny-hybrid", "tiny-hybrid"), ("/m/Qwen/Qwen4/", "Qwen4"), ("a/b", "b")]
+)
+def test_the_served_name_is_the_last_part_of_the_path(path: str, name: str) -> None:
+    assert load(model=f"{{path: '{path}'}}").fleet.model.served_name == name
+
+
+def test_a_relative_model_is_found_beside_the_fleet_file(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    text = "".join(f"{key}: {value}\n" for key, value in {**BASE, "model": "{path: weights}"}.items())
+    (tmp_path / "f.yaml").write_text(text)
+    assert load_fleet(tmp_path / "f.yaml").model_path == str(tmp_path / "weights")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_loads(path: Path) -> None:
+    load_fleet(path)

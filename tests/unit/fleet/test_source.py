@@ -1,0 +1,104 @@
+"""YAML with lines: nothing that a file can contain may end in a traceback, a hang, or a silent choice."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdctl.errors import FleetFileError
+from pdctl.fleet.source import MAX_BYTES, parse, read
+
+
+def fault(text: str | bytes) -> FleetFileError:
+    with pytest.raises(FleetFileError) as caught:
+        parse(text.encode() if isinstance(text, str) else text, "f.yaml")
+    return caught.value
+
+
+def test_every_key_and_item_has_its_line() -> None:
+    document = parse(b"a: 1\nb:\n  - x\n  - y: 2\n", "f.yaml")
+    assert document.data == {"a": 1, "b": ["x", {"y": 2}]}
+    assert document.lines == {("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "y"): 4}
+    assert document.where(("b", 1, "nothing", "here")) == "f.yaml:4"
+
+
+def test_a_merged_key_has_the_line_of_its_anchor_and_yields_to_an_own_one() -> None:
+    text = b"base: &base\n  size: 1\n  tp: 2\none:\n  <<: *base\n  tp: 4\n"
+    document = parse(text, "f.yaml")
+    assert document.data["one"] == {"size": 1, "tp": 4}
+    assert document.lines["one", "size"] == 2
+    assert document.lines["one", "tp"] == 6
+
+
+def test_of_several_merged_mappings_the_first_wins() -> None:
+    document = parse(b"a: &a {x: 1}\nb: &b {x: 2, y: 3}\nc:\n  <<: [*a, *b]\n", "f.yaml")
+    assert document.data["c"] == {"x": 1, "y": 3}
+
+
+@pytest.mark.code("PD0007")
+def test_a_key_given_twice_is_refused_with_both_lines() -> None:
+    error = fault("a: 1\nb:\n  c: 1\n  c: 2\n")
+    assert (error.code, error.where, error.message) == ("PD0007", "f.yaml:4", "c: given twice, first in line 3")
+
+
+@pytest.mark.code("PD0006")
+@pytest.mark.parametrize(
+    ("text", "where", "says"),
+    [
+        ("", "f.yaml", "the file is empty"),
+        ("# nothing\n", "f.yaml", "the file is empty"),
+        ("a:\n\tb: 1\n", "f.yaml:2", "a tab where YAML takes only spaces"),
+        ("a: [1, 2\n", "f.yaml:2", "not YAML"),
+        ("a: 1\n---\nb: 2\n", "f.yaml:2", "a second document"),
+        (b"a: 1\nb: \xff\n", "f.yaml:2", "byte 0xff is not UTF-8"),
+        ("a: &a [*a]\n", "f.yaml:1", "an alias that contains itself"),
+        ("a: !!python/object:os.system x\n", "f.yaml:1", "not YAML"),
+        ("a: !include x\n", "f.yaml:1", "not YAML"),
+        ("? [1, 2]\n: x\n", "f.yaml:1", "a key must be a word"),
+        ("a:\n  <<: 3\n", "f.yaml:2", "`<<` takes a mapping"),
+        ("[" * 5000, "f.yaml", "nested too deeply"),
+        ("a: \x00\n", "f.yaml", "special characters are not allowed"),
+    ],
+)
+def test_what_is_not_yaml_is_told_with_its_line(text: str | bytes, where: str, says: str) -> None:
+    error = fault(text)
+    assert error.code == "PD0006"
+    assert (error.where or "").startswith(where)
+    assert says in error.message
+
+
+@pytest.mark.code("PD0006")
+def test_aliases_that_expand_without_bound_are_refused_at_once() -> None:
+    """Ten lines that mean a billion values."""
+    text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    text += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+    assert "expands to more than" in fault(text).message
+
+
+@pytest.mark.code("PD0006")
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"#" * (MAX_BYTES + 1))
+    with pytest.raises(FleetFileError, match="larger than 1024 KiB"):
+        read(path)
+
+
+@pytest.mark.code("PD0002")
+@pytest.mark.parametrize(("name", "says"), [("nothing.yaml", "no such file"), (".", "is a directory")])
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, says: str) -> None:
+    with pytest.raises(FleetFileError, match=says) as caught:
+        read(tmp_path / name)
+    assert (caught.value.code, caught.value.where) == ("PD0002", str(tmp_path / name))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=" \n:-[]{}&*!|>'\"%@`#,?ab1\t<\\", max_size=60))
+def test_no_text_ends_in_anything_but_data_or_a_coded_error(text: str) -> None:
+    try:
+        parse(text.encode(), "f.yaml")
+    except FleetFileError as error:
+        code = error.code
+    else:
+        return
+    assert code in ("PD0006", "PD0007")
