@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,9 @@ from typing import Any
 
 import yaml
 
-from pdctl.engines.http import Unreachable, request
+from pdctl.engines.base import Instance
+from pdctl.engines.http import Unreachable, get_json, request
+from pdctl.fleet import load_fleet
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -65,6 +68,17 @@ class Fleet:
         """A unit's whole log."""
         return self.run("logs", str(self.path), unit, "-n", "100000", status=None).stdout
 
+    def instance(self, name: str, **ports: int) -> Instance:
+        """A unit as adapters know it; a running SGLang prefill engine says itself where its bootstrap server is."""
+        loaded = load_fleet(self.path)
+        pool = next(pool for pool in loaded.pools() if name in pool.members)
+        if not ports:
+            ports = {"http": self.status()[name]["port"]}
+            if pool.role == "prefill" and (pool.engine or loaded.fleet.engine) == "sglang":
+                info = get_json(f"http://127.0.0.1:{ports['http']}/server_info")
+                ports["bootstrap"] = info["disaggregation_bootstrap_port"]
+        return Instance(name, pool, loaded.fleet, loaded.model_path, "127.0.0.1", ports)
+
     def complete(self, unit: str, prompt: str = PROMPT, timeout: float = 60) -> tuple[int, str]:
         """A greedy completion from a unit's HTTP port (the router's, usually): status and text, or the error's body."""
         body = {
@@ -100,3 +114,10 @@ def until(what: str, condition: Callable[[], bool], timeout: float = 240) -> flo
         assert time.monotonic() - start < timeout, f"after {timeout:.0f} s still not: {what}"
         time.sleep(0.5)
     return time.monotonic() - start
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

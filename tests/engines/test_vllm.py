@@ -1,0 +1,109 @@
+"""The real vLLM on CPU: up, hybrid too, equal to aggregate; unequal blocks and expired leases refused."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pdctl.engines import adapter, http
+from pdctl.engines.vllm.probe import _FOR_PREFILL
+from pdctl.errors import GateError
+from tests.engines.fleets import PROMPT, TOKENS, Fleet, example
+
+pytestmark = pytest.mark.engines
+Make = Callable[[dict[str, Any]], Fleet]
+LEASE_S = 5
+
+
+def beside_aggregate(document: dict[str, Any]) -> dict[str, Any]:
+    return document | {"roles": {"aggregate": document["prefill"]}}
+
+
+@pytest.fixture(scope="module")
+def pair(started: Make) -> Fleet:
+    """The shipped example beside an aggregate engine, with a lease that a test can outwait."""
+    lease = {"options": {"kv_connector_extra_config": {"kv_lease_duration": LEASE_S}}}
+    fleet = started(beside_aggregate(example("vllm-cpu", transfer=lease)))
+    said = fleet.up()
+    assert "equal to aggregate-0's" in said, said
+    return fleet
+
+
+def test_a_completion_through_the_router_equals_the_aggregate_engines(pair: Fleet) -> None:
+    for prompt in ("A", PROMPT, PROMPT * 3):
+        assert pair.complete("router", prompt) == pair.complete("aggregate-0", prompt)
+
+
+def test_live_layouts_are_read_and_are_the_derived_ones(pair: Fleet) -> None:
+    report = pair.check("--live")
+    assert report["ok"], report
+    assert [finding["code"] for finding in report["findings"] if finding["code"] in ("PD1025", "PD1026")] == []
+
+
+def test_an_expired_lease_is_an_error_with_a_code(pair: Fleet) -> None:
+    """Today: HTTP 200 from blocks that prefill has given to someone else."""
+    prompt = "Nobody has asked this before. " * 10
+    body = {"model": "tiny-llama", "prompt": prompt, "temperature": 0}
+    first = http.post_json(
+        f"{pair.instance('prefill-0').url}/v1/completions", body | {"max_tokens": 1, "kv_transfer_params": _FOR_PREFILL}
+    )
+    time.sleep(LEASE_S + 1)  # the lease itself is the thing waited for
+    decode = pair.instance("decode-0")
+    params = {"max_tokens": TOKENS, "kv_transfer_params": first["kv_transfer_params"]}
+    with pytest.raises(http.Unreachable, match="HTTP 500"):
+        http.post_json(f"{decode.url}/v1/completions", body | params)
+    assert "PD3112" in pair.log("decode-0")
+    assert pair.complete("router") == pair.complete("aggregate-0")
+
+
+@pytest.fixture(scope="module")
+def misfits(started: Make) -> Fleet:
+    """Decode with blocks of 256, one prefill engine with 256 and one with 128; started against the check's advice."""
+    document = example("vllm-cpu", name="vllm-misfits", decode={"page_size": 256})
+    fits = document["prefill"] | {"name": "fits", "page_size": 256}
+    document["prefill"] = [fits, fits | {"name": "blocks", "page_size": 128}]
+    fleet = started(document)
+    fleet.up("--skip-phase", "preflight", "--skip-phase", "pairs", "--skip-phase", "completion")
+    return fleet
+
+
+def test_unequal_blocks_are_refused_by_the_plugin_and_decode_lives(misfits: Fleet) -> None:
+    """Today: the handshake passes, HTTP 200, no failure counted, and the output of every prompt is wrong."""
+    engine, decode = adapter("vllm"), misfits.instance("decode-0")
+    with pytest.raises(GateError, match="HTTP 500"):
+        engine.probe(misfits.instance("blocks-0"), decode, PROMPT, TOKENS, 60.0)
+    assert "PD1020" in misfits.log("decode-0")
+    tokens = engine.probe(misfits.instance("fits-0"), decode, PROMPT, TOKENS, 60.0).tokens
+    assert len(tokens) == TOKENS
+    assert misfits.status()["decode-0"]["restarts"] == 0
+
+
+@pytest.mark.parametrize("how", [(), ("--live",)])
+def test_unequal_blocks_are_refused_by_check(misfits: Fleet, how: tuple[str, ...]) -> None:
+    verdicts = {pair["prefill"]: pair for pair in misfits.check(*how)["pairs"]}
+    assert "PD1020" in verdicts["blocks-0"]["codes"]
+    assert verdicts["fits-0"]["verdict"] != "refused"
+
+
+def test_the_hybrid_model_moves_recurrent_state_too(started: Make) -> None:
+    """Gated delta net, attention and experts; bfloat16, since vLLM's CPU kernel takes nothing else."""
+    document = example("vllm-cpu", name="vllm-hybrid", model={"path": "builtin:tiny-qwen3-next"})
+    args = ["--max-model-len", "1024", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "67108864"]
+    for role in ("prefill", "decode"):
+        document[role] = {"attn_tp": 1, "args": [*args, "--no-enable-prefix-caching"]}
+    fleet = started(beside_aggregate(document))
+    said = fleet.up()
+    assert "equal to aggregate-0's" in said, said
+    report = fleet.check("--live")
+    assert report["ok"], report
+    assert [finding for finding in report["findings"] if finding["code"] == "PD1026"] == []
+
+
+def test_over_mooncake(started: Make) -> None:
+    """The stock connector needs an accelerator; the test environment has a module that does without."""
+    stand_in = {"kv_connector": "MooncakeCPUConnector", "kv_connector_module_path": "pdctl_vllm_cpu"}
+    document = example("vllm-cpu", name="vllm-mooncake", transfer={"backend": "mooncake", "options": stand_in})
+    fleet = started(document)
+    fleet.up("--skip-phase", "pairs", "--skip-phase", "router", "--skip-phase", "completion")
+    assert fleet.status()["decode-0"]["state"] == "ready"
