@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
 from pdctl_transfer.layout.manifest import Manifest
@@ -25,7 +26,7 @@ from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Regis
 from tests.unit.transfer_session.world import FAST, Buffers
 
 SPAWN = mp.get_context("spawn")
-OPTIONS = FAST
+OPTIONS = replace(FAST, transfer_s=15)
 rooms = itertools.count(1)
 
 
@@ -55,7 +56,7 @@ class Slow:
 
     def write(self, peer: Any, blocks: Blocks, deadline: Deadline) -> WriteResult:
         result = WriteResult(ok=True, settled=True)
-        step = max(1, len(blocks.length) // 40)
+        step = max(1, len(blocks.length) // 20)
         for at in range(0, len(blocks.length), step):
             result = self._fabric.write(peer, Blocks(*(c[at : at + step] for c in blocks)), deadline)
             if not result.ok:

@@ -87,3 +87,5 @@ class Workers:
                     self._running.pop(me, None)
                     if not done:  # the thread dies of a defect: make room for its successor
                         self._counted.discard(me)
+                        if self._jobs and not self._closed:
+                            self._start()

@@ -1,0 +1,383 @@
+"""What ends a request, and that late, repeated and misplaced messages end nothing else."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
+from pdctl_transfer.fabric.memory import MemoryFabric
+from pdctl_transfer.session import DecodePeer, Options, Rank, decode
+from pdctl_transfer.session.messages import (
+    Ask,
+    Confirm,
+    Done,
+    Failed,
+    Grant,
+    Landed,
+    Lookup,
+    Query,
+    Ready,
+    Settled,
+    Start,
+)
+from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms
+
+SHORT = replace(FAST, bootstrap_s=0.5, waiting_s=0.5, transfer_s=0.5)
+
+
+def world(options: Options = SHORT, **more: Any) -> World:
+    return World(manifest("prefill", 1), manifest("decode", 1), options, **more)
+
+
+def only(side: dict[Rank, tuple[Any, Buffers]]) -> tuple[Any, Buffers]:
+    (pair,) = side.values()
+    return pair
+
+
+def ids(seed: int = 0, pages: int = 3) -> dict[str, list[int]]:
+    return indices(np.random.default_rng(seed), 64, pages)
+
+
+def end(handle: Any) -> tuple[str, str]:
+    assert handle.wait(10) == "failed"
+    return handle.failure.code, handle.failure.side
+
+
+@pytest.mark.code("PD4001")
+def test_no_registry() -> None:
+    with world() as w:
+        handle = only(w.decode)[0].open(1, ("127.0.0.1", 9), ids())
+        assert end(handle) == ("PD4001", "prefill")
+        assert "127.0.0.1:9" in handle.failure.cause
+        assert handle.reusable
+
+
+@pytest.mark.code("PD4002")
+def test_a_rank_that_never_registered() -> None:
+    with World(manifest("prefill", 2), manifest("decode", 1), SHORT) as w:
+        w.prefill[Rank(0, 1)][0].close()
+        handle = only(w.decode)[0].open(1, w.at, ids())
+        assert end(handle) == ("PD4002", "prefill")
+        assert "pp0/tp1" in handle.failure.cause
+
+
+@pytest.mark.code("PD4003")
+def test_a_rank_that_cannot_be_reached() -> None:
+    """Registered, with an address where nobody listens."""
+    options = replace(SHORT, advertise="127.0.0.2")
+    with world(options) as w:
+        handle = only(w.decode)[0].open(1, w.at, ids())
+        assert end(handle) == ("PD4003", "prefill")
+
+
+@pytest.mark.code("PD4032")
+def test_a_room_that_prefill_never_opens() -> None:
+    with world() as w:
+        assert end(only(w.decode)[0].open(1, w.at, ids())) == ("PD4032", "prefill")
+
+
+@pytest.mark.code("PD4032")
+def test_a_room_that_decode_never_asks_for() -> None:
+    with world() as w:
+        handle = only(w.prefill)[0].open(1)
+        handle.send(ids())
+        assert end(handle) == ("PD4032", "decode")
+        assert handle.reusable
+
+
+@pytest.mark.code("PD4030")
+def test_a_room_that_is_never_sent() -> None:
+    """Both sides say that prefill is to blame."""
+    with world() as w:
+        room = next(rooms)
+        sender, receiver = only(w.prefill)[0].open(room), only(w.decode)[0].open(room, w.at, ids())
+        assert end(sender) == end(receiver) == ("PD4030", "prefill")
+        assert sender.wait_reusable(5)
+        assert receiver.wait_reusable(5)
+
+
+@pytest.mark.code("PD4020")
+def test_lists_of_unequal_length() -> None:
+    with world() as w:
+        room = next(rooms)
+        receiver = only(w.decode)[0].open(room, w.at, ids(pages=3))
+        sender = only(w.prefill)[0].open(room)
+        sender.send(ids(pages=4))
+        assert end(sender) == end(receiver) == ("PD4020", "prefill")
+        assert "kv: 4 ids on prefill, 3 on decode" in receiver.failure.cause
+        assert (only(w.decode)[1].arrays[0] == 0xEE).all()
+
+
+@pytest.mark.code("PD4021")
+@pytest.mark.parametrize("bad", [{"kv": [64]}, {"kv": [-1]}, {"mamba": [1, 2]}, {"qsa_pending": []}])
+def test_ids_that_are_no_items(bad: dict[str, list[int]]) -> None:
+    """On decode before anything is asked, on prefill before anything is written."""
+    with world() as w:
+        room = next(rooms)
+        assert end(only(w.decode)[0].open(room, w.at, {**ids(), **bad})) == ("PD4021", "decode")
+        receiver = only(w.decode)[0].open(room, w.at, ids(pages=len(bad.get("kv", "123"))))
+        sender = only(w.prefill)[0].open(room)
+        sender.send({**ids(pages=len(bad.get("kv", "123"))), **bad})
+        assert end(sender)[0] == end(receiver)[0]
+        assert end(sender)[0] in {"PD4021", "PD4020"}
+
+
+@pytest.mark.code("PD4023")
+def test_a_room_that_is_open_already() -> None:
+    with world(FAST) as w:
+        prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
+        room = next(rooms)
+        first, second = prefill.open(room), prefill.open(room)
+        assert end(second)[0] == "PD4023"
+        receiver, again = decoder.open(room, w.at, ids()), decoder.open(room, w.at, ids())
+        assert end(again)[0] == "PD4023"
+        first.send(ids())
+        assert receiver.wait(10) == first.wait(10) == "confirmed"
+
+
+@pytest.mark.code("PD4023")
+def test_two_decode_engines_that_ask_for_one_room() -> None:
+    with world(FAST) as w:
+        room = next(rooms)
+        sender = only(w.prefill)[0].open(room)
+        first = only(w.decode)[0].open(room, w.at, ids())
+        while first.state == "bootstrapping":
+            first.wait(0.01)
+        buffers = Buffers(manifest("decode", 1), Rank(0, 0), 64)
+        other = DecodePeer(buffers.manifest, Rank(0, 0), buffers.regions(), MemoryFabric(), FAST)
+        try:
+            assert end(other.open(room, w.at, ids()))[0] == "PD4023"
+        finally:
+            other.close()
+        sender.send(ids())
+        assert first.wait(10) == "confirmed"
+
+
+@pytest.mark.code("PD4033")
+@pytest.mark.parametrize("side", ["prefill", "decode"])
+@pytest.mark.parametrize("met", [True, False])
+def test_abort_ends_both_sides(side: str, met: bool) -> None:
+    """Also where the other side opens the room only afterwards."""
+    with world(FAST) as w:
+        room = next(rooms)
+        prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
+        if met or side == "prefill":
+            sender = prefill.open(room)
+        if met or side == "decode":
+            receiver = decoder.open(room, w.at, ids())
+        if met:
+            while "bootstrapping" in {sender.state, receiver.state}:
+                receiver.wait(0.01)
+        elif side == "decode":
+            while not prefill._legs:
+                receiver.wait(0.01)
+        (sender if side == "prefill" else receiver).abort("the client left")
+        assert end(sender if side == "prefill" else receiver) == ("PD4033", side)
+        if not met and side == "prefill":
+            receiver = decoder.open(room, w.at, ids())
+        if not met and side == "decode":
+            assert receiver.wait_reusable(5)
+            sender = prefill.open(room)
+        assert end(sender) == end(receiver) == ("PD4033", side)
+        assert sender.wait_reusable(5)
+        assert receiver.wait_reusable(5)
+
+
+@pytest.mark.code("PD4034")
+def test_close_fails_what_is_open() -> None:
+    with world(FAST) as w:
+        room = next(rooms)
+        sender, receiver = only(w.prefill)[0].open(room), only(w.decode)[0].open(room, w.at, ids())
+        while receiver.state == "bootstrapping":
+            receiver.wait(0.01)
+        only(w.prefill)[0].close()
+        assert end(sender) == end(receiver) == ("PD4034", "prefill")
+
+
+class Failing(MemoryFabric):
+    """Fails each write in a way after which it may go on writing, until it is told to prove that it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drained = threading.Event()
+
+    def write(self, peer: MemoryFabric, blocks: Blocks, deadline: Deadline) -> WriteResult:
+        return WriteResult(ok=False, settled=False, code="PD4011", cause="broken")
+
+    def settle(self, peer: MemoryFabric) -> bool:
+        return self.drained.wait(0.05)
+
+
+@pytest.mark.code("PD4011")
+def test_buffers_stay_in_quarantine_until_the_fabric_has_drained() -> None:
+    with world(FAST, fabric=Failing) as w:
+        senders, receivers, _ = w.transfer()
+        assert end(senders[0])[0] == end(receivers[0])[0] == "PD4011"
+        assert not senders[0].wait_reusable(0.5)
+        assert not receivers[0].reusable
+        assert only(w.decode)[0].quarantined == 1
+        for fabric in w.fabrics:
+            fabric.drained.set()
+        assert senders[0].wait_reusable(5)
+        assert receivers[0].wait_reusable(5)
+        assert only(w.decode)[0].quarantined == 0
+
+
+@pytest.mark.code("PD4012")
+def test_memory_that_is_no_longer_registered() -> None:
+    with world(FAST) as w:
+        _, buffers = only(w.decode)
+        for array in buffers.arrays:
+            w.fabrics[1].deregister(array.ctypes.data)
+        senders, receivers, _ = w.transfer()
+        assert end(senders[0]) == end(receivers[0]) == ("PD4012", "decode")
+
+
+@pytest.mark.code("PD4013")
+def test_a_silent_fall_back_is_a_failure_unless_allowed() -> None:
+    class Fallen(MemoryFabric):
+        requested = "rdma"
+
+        def observed_transport(self) -> Any:
+            return "tcp"
+
+    with world(replace(FAST, allow_fallback=False), fabric=Fallen) as w:
+        senders, receivers, _ = w.transfer()
+        assert end(senders[0])[0] == end(receivers[0])[0] == "PD4013"
+    with world(FAST, fabric=Fallen) as w:
+        _, receivers, _ = w.transfer()
+        assert receivers[0].wait(10) == "confirmed"
+
+
+class Wrong(MemoryFabric):
+    """Reports success and loses the last block."""
+
+    def write(self, peer: MemoryFabric, blocks: Blocks, deadline: Deadline) -> WriteResult:
+        return super().write(peer, Blocks(*(column[:-1] for column in blocks)), deadline)
+
+
+@pytest.mark.code("PD4040")
+@pytest.mark.parametrize("verify", ["sample", "full"])
+def test_a_lost_block_is_noticed_by_the_receiver(verify: Any) -> None:
+    with world(replace(FAST, verify=verify), fabric=Wrong) as w:
+        senders, receivers, _ = w.transfer()
+        assert end(senders[0])[0] == end(receivers[0])[0] == "PD4040"
+
+
+@pytest.mark.code("PD4041")
+def test_no_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it in quarantine: the request ends instead of waiting for ever."""
+    monkeypatch.setattr(decode, "choose", lambda *args, **more: "staged")
+    with World(manifest("prefill", 1), manifest("decode", 2), SHORT) as w:
+        scratch = only(w.prefill)[0].scratch
+        while scratch.take() is not None:
+            pass
+        senders, receivers, _ = w.transfer()
+        codes = {end(handle)[0] for handle in [*senders, *receivers]}
+        assert codes <= {"PD4041", "PD4031"}
+
+
+def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
+    """Every message, in an order that nobody sends, for rooms open, ended and unknown."""
+    with world(FAST) as w:
+        prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
+        _, receivers, wrong = w.transfer()
+        assert receivers[0].wait(10) == "confirmed"
+        (to_prefill,) = decoder._links.values()
+        (to_decode,) = prefill._links
+        room = next(rooms)
+        receiver = decoder.open(room, w.at, ids())
+        while (request := decoder._rooms.get(room)) is None or not prefill._legs:
+            receiver.wait(0.01)
+        for number, attempt in ((room, "other"), (room, request.attempt), (receivers[0].room, "x"), (12345, "y")):
+            decoder.loop.call(to_prefill.send, Confirm(number, attempt))
+            if attempt != request.attempt:
+                decoder.loop.call(to_prefill.send, Query(number, attempt))
+            decoder.loop.call(to_prefill.send, Grant(number, attempt, 0, 1))
+            decoder.loop.call(to_prefill.send, Grant(number, attempt, -5, 1))
+            for message in (Settled, Ready, Start):
+                prefill.loop.call(to_decode.send, message(number, attempt))
+            prefill.loop.call(to_decode.send, Landed(number, attempt, 3))
+            if attempt != request.attempt:
+                prefill.loop.call(to_decode.send, Done(number, attempt, b"late", {"kv": 1}))
+                prefill.loop.call(to_decode.send, Failed(number, attempt, "PD4033", "late", "decode"))
+                decoder.loop.call(to_prefill.send, Failed(number, attempt, "PD4033", "late", "decode"))
+        data = {kind: np.array(v, dtype="<i8").tobytes() for kind, v in ids().items()}
+        decoder.loop.call(to_prefill.send, Ask(room, request.attempt, data, {}, 1 << 20, "none"))
+        sender = prefill.open(room)
+        sender.send(ids(), b"right")
+        assert receiver.wait(10) == sender.wait(10) == "confirmed"
+        assert receiver.metadata == b"right"
+        assert wrong() == []
+
+
+def test_a_message_for_somebody_else_ends_the_link_and_nothing_more() -> None:
+    with world(FAST) as w:
+        _, receivers, _ = w.transfer()
+        assert receivers[0].wait(10) == "confirmed"
+        decoder = only(w.decode)[0]
+        (to_prefill,) = decoder._links.values()
+        decoder.loop.call(to_prefill.send, Lookup(1, 2))
+        _, receivers, wrong = w.transfer()
+        handle = receivers[0]
+        if handle.wait(10) == "failed":  # it was asked for over the link that ended
+            assert handle.failure.code == "PD4004"
+        _, receivers, wrong = w.transfer()
+        assert receivers[0].wait(10) == "confirmed"
+        assert wrong() == []
+
+
+def test_a_room_number_can_be_used_again() -> None:
+    with world(FAST) as w:
+        prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
+        for _ in range(3):
+            receiver = decoder.open(7, w.at, ids())
+            sender = prefill.open(7)
+            sender.send(ids())
+            assert receiver.wait(10) == sender.wait(10) == "confirmed"
+
+
+def test_an_empty_list_moves_nothing_and_is_confirmed() -> None:
+    with world(FAST) as w:
+        some = {**ids(), "kv": [], "qsa_compressed": []}
+        room = next(rooms)
+        receiver = only(w.decode)[0].open(room, w.at, some)
+        sender = only(w.prefill)[0].open(room)
+        sender.send(some)
+        assert receiver.wait(10) == sender.wait(10) == "confirmed"
+
+
+def test_dp_groups_of_prefill() -> None:
+    """Each room is served by the group that opened it, and the other group hears nothing of it."""
+    with World(manifest("prefill", 1, dp=4), manifest("decode", 4), FAST) as w:
+        for dp in (2, 0, 3, 1):
+            senders, receivers, wrong = w.transfer(dp=dp, seed=dp)
+            assert {handle.wait(10) for handle in receivers} == {"confirmed"}, receivers[0].failure
+            assert len(senders) == 1
+            assert wrong() == []
+
+
+def test_nothing_is_left_behind() -> None:
+    """Threads, descriptors, rooms: as many after as before."""
+
+    def threads() -> int:
+        return sum(thread.name.startswith("pdctl") for thread in threading.enumerate())
+
+    def descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    with world() as w:
+        assert w.transfer()[1][0].wait(10) == "confirmed"
+    before = descriptors()
+    for _ in range(3):
+        with world() as w:
+            assert w.transfer()[1][0].wait(10) == "confirmed"
+            only(w.decode)[0].open(1, ("127.0.0.1", 9), ids()).abort("never mind")
+            prefill, receiver = only(w.prefill)[0], only(w.decode)[0]
+    assert threads() == 0
+    assert descriptors() <= before
+    assert prefill._rooms == receiver._rooms == prefill._legs == receiver._requests == {}

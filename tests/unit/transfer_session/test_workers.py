@@ -1,0 +1,86 @@
+"""Worker threads: bounded, replaced when a call hangs, gone when closed."""
+
+import threading
+
+import pytest
+
+from pdctl_transfer.session.workers import Workers
+
+
+def names(prefix: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(prefix)]
+
+
+def test_a_hung_job_does_not_hold_up_the_others() -> None:
+    workers = Workers("hung", 1)
+    release, started, done = threading.Event(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    workers.submit(hang)
+    workers.submit(done.set)
+    assert started.wait(5)
+    assert not done.wait(0.05)
+    assert workers.abandon(hang) is False
+    assert done.wait(5)
+    release.set()
+    workers.close(5)
+    for thread in threading.enumerate():
+        if thread.name.startswith("hung"):
+            thread.join(5)
+    assert names("hung") == []
+
+
+def test_a_queued_job_that_is_abandoned_never_runs() -> None:
+    workers = Workers("queued", 1)
+    release, started, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        started.set()
+        release.wait(10)
+
+    workers.submit(hold)
+    assert started.wait(5)
+    workers.submit(ran.set)
+    assert workers.abandon(ran.set) is True
+    release.set()
+    workers.close(5)
+    assert not ran.is_set()
+
+
+def test_never_more_threads_than_the_limit() -> None:
+    workers = Workers("limit", 3)
+    gate, seen = threading.Event(), threading.Semaphore(0)
+
+    def job() -> None:
+        seen.release()
+        gate.wait(10)
+
+    for _ in range(10):
+        workers.submit(job)
+    for _ in range(3):
+        assert seen.acquire(timeout=5)
+    assert not seen.acquire(timeout=0.05)
+    assert len(names("limit")) == 3
+    gate.set()
+    for _ in range(7):
+        assert seen.acquire(timeout=5)
+    workers.close(5)
+    assert names("limit") == []
+
+
+def test_a_job_that_raises_costs_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    workers = Workers("raises", 1)
+    done = threading.Event()
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    workers.submit(broken)
+    workers.submit(done.set)
+    workers.submit(done.set)
+    assert done.wait(5)
+    workers.close(5)
