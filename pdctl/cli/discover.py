@@ -49,14 +49,16 @@ def command(
     if not root.is_dir():
         raise InputError(f"no folder {root}", where="--root", hint="the folder that holds sys/, proc/ and dev/")
     host = read_host(FolderTree(root))
+    notes: list[str] = []
+    if root == Path("/"):
+        host, notes = _second_opinions(host)
     choice = choose(host, LAYERS[link_layer] if link_layer else None)
     if output is Form.json:
         result(_document(host, choice))
         return 0
     _print(host, choice, output, gids)
-    if root == Path("/"):
-        for line in _second_opinions(host):
-            note(line)
+    for line in notes:
+        note(line)
     return 0
 
 
@@ -85,18 +87,21 @@ def _document(host: Host, choice: Choice) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def _second_opinions(host: Host) -> list[str]:
-    """Where libibverbs and NVML, if they can be asked, see something else than sysfs."""
-    from pdctl_topology.gpus import nvml_gpus
+def _second_opinions(host: Host) -> tuple[Host, list[str]]:
+    """What libibverbs and NVML, if they can be asked, add to what sysfs says, and where they see something else."""
+    from msgspec import structs
+
+    from pdctl_topology.gpus import named, nvml_gpus
     from pdctl_topology.verbs import disagreements, read_verbs
 
-    lines = []
+    notes = []
     verbs = read_verbs()
     if verbs is not None:
-        lines += [f"libibverbs disagrees: {text}" for text in disagreements(host, verbs)]
+        notes += [f"libibverbs disagrees: {text}" for text in disagreements(host, verbs)]
     nvml = nvml_gpus()
-    if nvml is not None:
-        here = [gpu.pci for gpu in host.gpus if gpu.vendor == "nvidia"]
-        if [address for address, _, _ in nvml] != here:
-            lines.append(f"NVML disagrees: it sees {[address for address, _, _ in nvml]}, sysfs {here}")
-    return lines
+    if nvml is None:
+        return host, notes
+    here, there = [gpu.pci for gpu in host.gpus if gpu.vendor == "nvidia"], [address for address, _, _ in nvml]
+    if here != there:
+        notes.append(f"NVML disagrees: it sees {', '.join(there)}; sysfs {', '.join(here)}")
+    return structs.replace(host, gpus=named(host.gpus, nvml)), notes

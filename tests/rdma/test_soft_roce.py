@@ -4,6 +4,7 @@ Each mistake that operators make is named before anything starts, and again by a
 reports as success and moves over TCP is never taken for RDMA.
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -14,13 +15,17 @@ import msgspec
 import pytest
 
 from pdctl.preflight.collect import collect
+from pdctl.preflight.probe.agent import counters
 from pdctl.preflight.probe.blocks import Load
 from pdctl.preflight.probe.run import probe_pairs
 from pdctl.preflight.rules import judge
 from pdctl.preflight.wants import Want, this_host
 from pdctl_topology import FolderTree, Host, choose, read_host
 from pdctl_topology.verbs import disagreements, read_verbs
+from pdctl_transfer.fabric.mooncake import MooncakeFabric
 from pdctl_transfer.rules.outcome import Finding, Held, Outcome
+from pdctl_transfer.session import Options
+from tests.unit.transfer_session.world import World, manifest
 
 pytestmark = [pytest.mark.rdma, pytest.mark.timeout(400)]
 
@@ -29,6 +34,8 @@ ADDRESSES = {"prefill": "10.77.1.1", "decode": "10.77.1.2"}
 BLOCK, COUNT = 16 << 10, 32
 OFFSETS = [BLOCK * i for i in range(COUNT)]
 LOAD = Load(OFFSETS[::-1], OFFSETS, [BLOCK] * COUNT, BLOCK * COUNT, BLOCK * COUNT, "small blocks")
+PATIENT = Options(handshake_s=60, bootstrap_s=120, waiting_s=120, transfer_s=200, silent_s=60, verify="full")
+"""The machine is emulated."""
 # the bundled libibverbs of NIXL knows no provider of this system; the system's own does
 SYSTEM = "/usr/lib/x86_64-linux-gnu"
 NIXL = {
@@ -171,3 +178,25 @@ def test_one_side_on_tcp_fails_at_once_and_is_not_taken_for_rdma(host: Host):
     outcomes = probe(want("prefill", "rxe1"), want("decode", "mlx5_9"))
     assert codes(outcomes) & {"PD2301", "PD2303"}
     assert not [item for item in outcomes if isinstance(item, Held)]
+
+
+@pytest.mark.parametrize("prefill_tp", [1, 2])
+def test_a_hybrid_models_state_crosses_in_whole_sessions(host: Host, prefill_tp: int):
+    """Handshake, plan, staging and confirmation over Mooncake's RDMA: KV pages, recurrent state, rings."""
+    places = itertools.cycle([("10.77.1.1", "rxe1"), ("10.77.1.2", "rxe2")])
+
+    def fabric() -> MooncakeFabric:
+        address, device = next(places)
+        return MooncakeFabric(address, "rdma", device)
+
+    before = counters()
+    sides = manifest("prefill", prefill_tp, scale=16), manifest("decode", 1, scale=16)
+    with World(*sides, PATIENT, fabric) as world:
+        senders, receivers, wrong = world.transfer()
+        for handle in (*receivers, *senders):
+            assert handle.wait(200) == "confirmed", handle.failure
+        assert wrong() == []
+        assert {one.observed_transport() for one in world.fabrics} == {"rdma"}
+    after = counters()
+    moved = {name: after[name] - before[name] for name in after if after[name] > before[name]}
+    assert {"rxe1 sent_pkts", "rxe2 sent_pkts"} <= set(moved)

@@ -1,8 +1,9 @@
 """GPUs and NPUs: from their PCI class in sysfs, named by the NVIDIA driver's /proc where it is loaded.
 
-NVML would say the same with a library to load; the order is the same too, by PCI address. `nvml_gpus` is there to
-compare where it imports.
+NVML says the same with a library to load, in the same order; where it imports it names what /proc does not.
 """
+
+from msgspec import structs
 
 from .model import Gpu
 from .pci import numa_of, pci_path
@@ -51,6 +52,17 @@ def _nvidia_driver(tree: Tree) -> dict[str, dict[str, str]]:
         pairs = (line.partition(":") for line in lines)
         facts[address] = {key.strip(): value.strip() for key, _, value in pairs}
     return facts
+
+
+def named(gpus: tuple[Gpu, ...], nvml: tuple[tuple[str, str, str], ...]) -> tuple[Gpu, ...]:
+    """The same GPUs, with model and UUID from NVML where they have none."""
+    known = {address: (model, uuid) for address, model, uuid in nvml}
+    return tuple(
+        structs.replace(gpu, model=gpu.model or known[gpu.pci][0], uuid=gpu.uuid or known[gpu.pci][1])
+        if gpu.pci in known
+        else gpu
+        for gpu in gpus
+    )
 
 
 def nvml_gpus() -> tuple[tuple[str, str, str], ...] | None:

@@ -10,6 +10,7 @@ import pytest
 
 from pdctl_topology import Capture, CaptureTree, FolderTree, capture, read_host
 from pdctl_topology.gids import classify
+from pdctl_topology.gpus import named
 from pdctl_topology.verbs import VerbsDevice, VerbsPort, disagreements
 from tests import machines
 
@@ -58,6 +59,13 @@ def test_data_counters_are_given_in_bytes_not_words(tmp_path: Path):
 def test_gid_entries_that_cannot_be_read_are_counted_not_taken_for_empty(tmp_path: Path):
     port = machines.host("odd-ones", tmp_path).hca("mlx5_0").ports[0]
     assert (port.gids, port.gid_slots, port.gid_faults) == ((), 8, 8)
+
+
+def test_nvml_names_a_gpu_that_the_driver_does_not_and_changes_nothing_else(tmp_path: Path):
+    gpus = machines.host("eight-gpus-bonds", tmp_path).gpus
+    found = named(gpus, ((gpus[2].pci, "H200", "GPU-1"), ("0000:ff:00.0", "H200", "GPU-2")))
+    assert [gpu.model for gpu in found] == [None, None, "H200", None, None, None, None, None]
+    assert [gpu.pci for gpu in found] == [gpu.pci for gpu in gpus]
 
 
 @pytest.mark.parametrize(
