@@ -5,4 +5,4 @@ set -eu
 cd "$(dirname "$0")/../.."
 PYTHON=.venv/bin/python
 "$PYTHON" tools/engine_envs.py sglang vllm
-exec nice -n 5 "$PYTHON" -m pytest -m engines tests/engines -p no:xdist --timeout=900 "$@"
+exec nice -n 5 "$PYTHON" -m pytest -m engines tests/engines tests/oracle -p no:xdist --timeout=900 "$@"

@@ -23,15 +23,16 @@ from pdctl_transfer.plugins import peer
 from pdctl_transfer.plugins.guard import enabled, guarded
 from pdctl_transfer.plugins.judge import judge, judge_sizes
 from pdctl_transfer.plugins.peer import Refusal, Unanswered
-from pdctl_transfer.plugins.ring import Ring
 from pdctl_transfer.plugins.sglang_layout import Side, manifest, merge
 from pdctl_transfer.plugins.versions import backend_version
+from pdctl_transfer.telemetry import Tally, Telemetry
 
 log = logging.getLogger("pdctl")
 
 _RECHECK_S: Final = 5.0
 """A refused prefill may have been restarted with other arguments under the same address: asked again after this."""
 
+_EVENTS: Final = 256
 _DISAGGREGATION: Final = "sglang.srt.disaggregation"
 
 
@@ -39,7 +40,7 @@ class State:
     """What the plugin knows in this process."""
 
     def __init__(self) -> None:
-        self.ring = Ring()
+        self.telemetry = Telemetry("unknown", "0", _EVENTS)
         self.manifest: Manifest | None = None
         self.stages: dict[int, Manifest] = {}
         self.refused: dict[str, tuple[float, Refusal]] = {}
@@ -98,6 +99,7 @@ def _live(manager: Any, queue: Any, role: Role) -> Manifest:
     elif manager.pp_size == 1:
         layers = (0, max(int(config.num_hidden_layers), layers[1]))
     backend = str(arguments.disaggregation_transfer_backend)
+    state.telemetry = Telemetry(role, f"pp{manager.pp_rank}tp{manager.attn_tp_rank}", _EVENTS)
     return manifest(
         manager.kv_args,
         Side(
@@ -240,19 +242,19 @@ def _tell_prefill(receiver: Any, address: str) -> None:
 
 @guarded(None)
 def _transferred(metric: Any, sender: Any, *_: Any, **__: Any) -> None:
-    latency = getattr(metric, "transfer_latency_s", None)
-    state.ring.add(
-        "transferred",
-        room=int(sender.bootstrap_room),
-        bytes=int(metric.transfer_total_bytes or 0),
-        seconds=round(latency, 6) if latency is not None else None,
-    )
+    """SGLang counts bytes over all components of a request, and seconds only on some backends."""
+    room = int(sender.bootstrap_room)
+    moved = Tally(nbytes=int(metric.transfer_total_bytes or 0))
+    moved.seconds = float(metric.transfer_latency_s or 0.0)
+    state.telemetry.written(room, "", "all", "engine", moved, 0)
+    state.telemetry.ended(room, "", "", "", {})
 
 
 @guarded(None)
 def _failed(_: None, manager: Any, room: int, reason: str, *__: Any, **___: Any) -> None:
     code = reason[:6] if reason[:2] == "PD" and reason[2:6].isdigit() else "PD3111"
-    state.ring.add("failed", room=int(room), code=code, reason=str(reason)[:300])
+    side = state.manifest.role if state.manifest is not None else "unknown"
+    state.telemetry.ended(int(room), code, side, str(reason)[:300], {})
 
 
 @guarded(None)
@@ -260,7 +262,12 @@ def _show(answer: Any, *_: Any, **__: Any) -> None:
     """Add `pdctl` to the internal state that /server_info shows: version, layout, events."""
     import json
 
-    shown: dict[str, Any] = {"version": __version__, **state.ring.snapshot()}
+    telemetry = state.telemetry
+    shown: dict[str, Any] = {
+        "version": __version__,
+        "metrics": telemetry.exposition(),
+        "events": json.loads(telemetry.events_json()),
+    }
     if state.manifest is not None:
         shown["layout"] = json.loads(encode_manifest(state.manifest))
     answer.internal_state["pdctl"] = shown
