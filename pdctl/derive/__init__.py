@@ -1,18 +1,14 @@
 """Layout manifests derived from a model config and engine arguments. Imports neither numpy nor an HTTP client."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
-from pdctl.derive import reference, sglang, vllm
 from pdctl.derive.request import Derived, Request
 from pdctl.errors import InputError
 
-#: How each engine lays out its buffers.
-ENGINES: Final[Mapping[str, Callable[[Request], Derived]]] = {
-    "reference": reference.build,
-    "sglang": sglang.build,
-    "vllm": vllm.build,
-}
+#: Engines whose layouts are known; `build` of the module of that name lays out its buffers.
+ENGINES: Final = ("reference", "sglang", "vllm")
 PLATFORMS: Final = ("hopper", "sm100", "npu", "cpu")
 MAX_RANKS: Final = 65_536
 
@@ -25,13 +21,13 @@ def derive(request: Request) -> Derived:
     Raises ConfigError (exit 2) naming the key of the config that is not understood, or with code PD1004 or PD1019 where
     the engine would not start; InputError naming the argument that is not usable.
     """
-    build = ENGINES.get(request.engine)
-    if build is None:
+    if request.engine not in ENGINES:
         raise InputError(
             f"found {request.engine}, expected one of {', '.join(ENGINES)}",
             where=request.origins.get("engine", "--engine"),
         )
     _check(request)
+    build: Callable[[Request], Derived] = import_module(f"pdctl.derive.{request.engine}").build
     return build(request)
 
 
