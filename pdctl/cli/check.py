@@ -15,7 +15,8 @@ def command(
         str | None, typer.Option(metavar="NAME", help="Judge for this transfer backend: mooncake, nixl, mori, ascend.")
     ] = None,
     platform: Annotated[
-        Literal["hopper", "sm100", "npu", "cpu"] | None, typer.Option(help="Derive a fleet file's layouts for this platform.")
+        Literal["hopper", "sm100", "npu", "cpu"] | None,
+        typer.Option(help="Derive a fleet file's layouts for this platform."),
     ] = None,
     model: Annotated[
         Path | None,
