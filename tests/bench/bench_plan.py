@@ -12,6 +12,7 @@ import numpy as np
 
 from pdctl_transfer.plan import Binding, Blocks, Plan, RankId, Workspace, bind, make_plan
 from tests.bench.harness import Row, at_least, at_most, cpu_seconds, plain
+from tests.oracle.installed import sglang_python
 from tests.unit.layout.build import kv, single
 
 LAYERS, HEADS, PAGE, HEAD_BYTES = 25, 8, 16, 256  # 800 blocks a page
@@ -69,18 +70,11 @@ def _pages(count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(2 * count)[:count].astype(np.int32)
 
 
-def _sglang_python() -> str | None:
-    """PDCTL_SGLANG_PYTHON, or the environment that `make test-engines` built."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    built = cache / "pdctl" / "envs" / "sglang" / "bin" / "python"
-    return os.environ.get("PDCTL_SGLANG_PYTHON") or (str(built) if built.exists() else None)
-
-
 def _against_sglang(
     case: Case, src_pages: np.ndarray, dst_pages: np.ndarray, blocks: Blocks, ours: float
 ) -> Iterator[Row]:
     """The same blocks by SGLang's own functions. Without an SGLang there is nothing to compare with, and no row."""
-    python = _sglang_python()
+    python = sglang_python()
     if python is None:
         print("    no SGLang here (PDCTL_SGLANG_PYTHON): not compared with its own path")
         return

@@ -1,13 +1,13 @@
 """Our slices are those of SGLang's own functions, on more than 500 configurations.
 
-`make test` compares with answers recorded from SGLang; `make test-engines` asks the installed SGLang again
-(PDCTL_SGLANG_PYTHON) and checks that the record is still what it says. To record anew:
-`PDCTL_SGLANG_PYTHON=… python -m tests.oracle.test_sglang_slices`.
+`make test` compares with answers recorded from SGLang; `make test-engines` asks the installed SGLang again and checks
+that the record is still what it says. To record anew: `python -m tests.oracle.test_sglang_slices`.
 """
 
 import json
 import os
 import subprocess
+import sys
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 from pdctl_transfer.layout.manifest import Entry, Group
 from pdctl_transfer.layout.pairing import pair_entries
 from pdctl_transfer.plan import RankId, make_plan
+from tests.oracle.installed import sglang_python
 from tests.oracle.slice_configs import all_configs, connected
 from tests.unit.layout.build import component, manifest, replicated, single, stage
 
@@ -57,9 +58,9 @@ def test_slices_equal_the_recorded_ones(what):
 @pytest.mark.engines
 @pytest.mark.timeout(400)
 def test_slices_equal_those_of_the_installed_sglang():
-    python = os.environ.get("PDCTL_SGLANG_PYTHON")
-    if not python:
-        pytest.skip("PDCTL_SGLANG_PYTHON names no Python with SGLang")
+    python = sglang_python()
+    if python is None:
+        pytest.skip("no environment with SGLang (make test-engines builds one, PDCTL_SGLANG_PYTHON names another)")
     answered = ask_sglang(python)
     for what in ("heads", "state", "replicated", "pairs"):
         compare(answered["answers"], what)
@@ -165,4 +166,5 @@ def test_sliced_and_unsliced_ranks_reach_the_same_peers():
 
 
 if __name__ == "__main__":
-    RECORD.write_text(json.dumps(ask_sglang(os.environ["PDCTL_SGLANG_PYTHON"]), separators=(",", ":")) + "\n")
+    answered = ask_sglang(sglang_python() or sys.exit("no environment with SGLang"))
+    RECORD.write_text(json.dumps(answered, separators=(",", ":")) + "\n")
