@@ -16,6 +16,8 @@ class PortBook:
 
     def __init__(self, taken: Iterable[int] = ()) -> None:
         self._taken = set(taken)
+        self._untried = list(range(_LOWEST, max(_ephemeral_start(), _LOWEST + 1000)))
+        random.shuffle(self._untried)
 
     def take(self, port: int) -> int:
         """Note a port that was given."""
@@ -27,9 +29,8 @@ class PortBook:
 
         One from that range may be gone again before the engine binds it. Raises GateError (PD3002).
         """
-        candidates = list(range(_LOWEST, max(_ephemeral_start(), _LOWEST + 1000)))
-        random.shuffle(candidates)
-        for port in candidates:
+        while self._untried:
+            port = self._untried.pop()
             if port not in self._taken and is_free(host, port):
                 return self.take(port)
         raise GateError(f"no free port from {_LOWEST} up", code="PD3002")

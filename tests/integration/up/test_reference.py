@@ -1,0 +1,70 @@
+"""The real engines of the default fleet behind the real router: what `make demo` shows, smaller, and then killed."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+import pdctl.demo
+from pdctl.demo.compare import ask, ask_all, compare, make_prompts
+from pdctl.engines.http import Unreachable
+from pdctl.fleet import load_fleet
+from pdctl.launch import process
+from pdctl.launch.state import FleetFolder
+from pdctl.up import bring_down, bring_up
+from pdctl.up.status import fleet_status
+from tests.integration.up.conftest import until
+
+pytestmark = pytest.mark.integration
+DEMO = Path(pdctl.demo.__file__).with_name("fleet.yaml")
+EXAMPLE = Path(__file__).parents[3] / "examples/tiny-hybrid.yaml"
+
+
+def test_the_demo_is_the_default_fleet_beside_an_aggregate_engine() -> None:
+    demo, example = (yaml.safe_load(path.read_text()) for path in (DEMO, EXAMPLE))
+    assert demo.pop("roles") == {"aggregate": {"replicas": 1, "attn_tp": 1, "page_size": 16}}
+    assert demo.pop("name") == "demo"
+    assert example.pop("name") == "tiny-hybrid"
+    assert example["router"].pop("port") == 30000
+    assert demo == example
+
+
+@pytest.mark.timeout(300)
+def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing() -> None:
+    loaded = load_fleet(DEMO)
+    state = bring_up(loaded)
+    try:
+        by_role = {unit.role: unit for unit in state.units}
+        prompts = make_prompts()[::5]
+        expected = ask_all(by_role["aggregate"].url, prompts, 4)
+        seen = compare(ask_all(by_role["router"].url, prompts, 4), expected)
+        assert seen.ok
+        assert seen.logprob_difference < 1e-9
+
+        decode = next(unit for unit in fleet_status("demo").units if unit.role == "decode")
+        assert decode.pid is not None
+        os.kill(decode.pid, signal.SIGKILL)
+        until(lambda: _tokens(by_role["router"].url, prompts[0]) == expected[0].tokens, 60)
+        assert next(unit for unit in fleet_status("demo").units if unit.role == "decode").restarts == 1
+        processes = _processes()
+        ports = {port for unit in state.units for port in unit.ports.values()}
+    finally:
+        bring_down("demo")
+    assert processes
+    assert _processes() == []
+    listening = {one.laddr.port for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+    assert not ports & listening
+
+
+def _tokens(url: str, prompt: list[int]) -> tuple[int, ...]:
+    try:
+        return ask(url, prompt).tokens
+    except Unreachable:
+        return ()
+
+
+def _processes() -> list[process.Process]:
+    return [found for folder in FleetFolder("demo").units.iterdir() for found in process.marked(str(folder))]
