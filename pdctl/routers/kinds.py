@@ -38,6 +38,8 @@ class RouterKind:
     bootstrap_ports: bool = True
     """Whether `--prefill URL` is followed by the bootstrap port."""
     switches: frozenset[str] = frozenset()
+    connector_flag: str | None = None
+    """The flag that names the transfer backend, where the router writes what travels between the two sides."""
 
 
 _SGLANG_SWITCHES = frozenset(
@@ -83,8 +85,8 @@ ROUTERS = {
             install="pip install vllm-router==0.1.17",
             pd="--vllm-pd-disaggregation",
             flags=(("--worker-startup-check-interval", "1"), ("--policy", "round_robin")),
-            bootstrap_ports=False,
             switches=_SGLANG_SWITCHES | {"--vllm-pd-disaggregation"},
+            connector_flag="--kv-connector",
         ),
     )
 }
@@ -105,14 +107,17 @@ def router_argv(
     listen: tuple[str, int],
     metrics_port: int,
     args: Sequence[str],
+    backend: str | None = None,
 ) -> tuple[str, ...]:
     """The router's command line. The operator's own flags come last, so that they win."""
     words = [*kind.launch, kind.pd, "--host", listen[0], "--port", str(listen[1])]
-    for backend in prefill:
-        port = [str(backend.bootstrap_port)] if kind.bootstrap_ports and backend.bootstrap_port else []
-        words += ["--prefill", backend.url, *port]
-    for backend in decode:
-        words += ["--decode", backend.url]
+    for one in prefill:
+        port = [str(one.bootstrap_port)] if kind.bootstrap_ports and one.bootstrap_port else []
+        words += ["--prefill", one.url, *port]
+    for one in decode:
+        words += ["--decode", one.url]
+    if kind.connector_flag and backend:
+        words += [kind.connector_flag, backend]
     words += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)]
     words += [word for pair in kind.flags for word in pair]
     return (*words, *args)

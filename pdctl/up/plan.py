@@ -114,8 +114,8 @@ class _Planner:
             ]
             for role in ("prefill", "decode")
         }
-        listen = (router.host, ports["http"])
-        argv = router_argv(kind, sides["prefill"], sides["decode"], listen, ports["metrics"], router.args)
+        listen, backend = (router.host, ports["http"]), self.loaded.fleet.transfer.backend
+        argv = router_argv(kind, sides["prefill"], sides["decode"], listen, ports["metrics"], router.args, backend)
         return Unit(ROUTER, ROUTER, argv, dict(router.env), ports=ports, grace_s=5), kind
 
 

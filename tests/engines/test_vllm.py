@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pdctl.engines import adapter, http
-from pdctl.engines.vllm.probe import _FOR_PREFILL
+from pdctl.engines.vllm.probe import FOR_PREFILL
 from pdctl.errors import GateError
 from tests.engines.fleets import PROMPT, TOKENS, Fleet, example
 
@@ -46,7 +46,7 @@ def test_an_expired_lease_is_an_error_with_a_code(pair: Fleet) -> None:
     prompt = "Nobody has asked this before. " * 10
     body = {"model": "tiny-llama", "prompt": prompt, "temperature": 0}
     first = http.post_json(
-        f"{pair.instance('prefill-0').url}/v1/completions", body | {"max_tokens": 1, "kv_transfer_params": _FOR_PREFILL}
+        f"{pair.instance('prefill-0').url}/v1/completions", body | {"max_tokens": 1, "kv_transfer_params": FOR_PREFILL}
     )
     time.sleep(LEASE_S + 1)  # the lease itself is the thing waited for
     decode = pair.instance("decode-0")
@@ -100,10 +100,11 @@ def test_the_hybrid_model_moves_recurrent_state_too(started: Make) -> None:
     assert [finding for finding in report["findings"] if finding["code"] == "PD1026"] == []
 
 
-def test_over_mooncake(started: Make) -> None:
+def test_over_mooncake(pair: Fleet, started: Make) -> None:
     """The stock connector needs an accelerator; the test environment has a module that does without."""
+    expected = pair.complete("aggregate-0")
     stand_in = {"kv_connector": "MooncakeCPUConnector", "kv_connector_module_path": "pdctl_vllm_cpu"}
     document = example("vllm-cpu", name="vllm-mooncake", transfer={"backend": "mooncake", "options": stand_in})
     fleet = started(document)
-    fleet.up("--skip-phase", "pairs", "--skip-phase", "router", "--skip-phase", "completion")
-    assert fleet.status()["decode-0"]["state"] == "ready"
+    fleet.up()
+    assert fleet.complete("router") == expected

@@ -1,13 +1,15 @@
 """One greedy request through one very pair, as a proxy would send it: to prefill, then with its answer to decode."""
 
+import secrets
 import time
-from typing import Any
+from typing import Any, Final
 
 from pdctl.engines import http
 from pdctl.engines.base import Instance, Probe
 from pdctl.errors import GateError
 
-_FOR_PREFILL = {
+#: What a proxy sends to a prefill engine over NIXL; the answer holds what decode needs.
+FOR_PREFILL: Final = {
     "do_remote_decode": True,
     "do_remote_prefill": False,
     "remote_engine_id": None,
@@ -27,8 +29,10 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
         "return_token_ids": True,
     }
     start = time.monotonic()
-    first = _ask(prefill, prefill, decode, body | {"max_tokens": 1, "kv_transfer_params": _FOR_PREFILL}, timeout_s)
-    handed = first.get("kv_transfer_params")
+    mooncake = decode.fleet.transfer.backend == "mooncake"
+    asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)
+    first = _ask(prefill, prefill, decode, body | {"max_tokens": 1, "kv_transfer_params": asked}, timeout_s)
+    handed = handed or first.get("kv_transfer_params")
     if not isinstance(handed, dict) or not handed.get("do_remote_prefill"):
         raise _failed(prefill, decode, f"{prefill.name} prefilled, but its answer hands nothing over: {handed}")
     answer = _ask(decode, prefill, decode, body | {"max_tokens": max_tokens, "kv_transfer_params": handed}, timeout_s)
@@ -36,6 +40,20 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
     if not isinstance(tokens, list) or len(tokens) != max_tokens:
         raise _failed(prefill, decode, f"{decode.name} answered {str(answer)[:300]}")
     return Probe(tuple(int(token) for token in tokens), None, time.monotonic() - start)
+
+
+def _by_mooncake(prefill: Instance, decode: Instance, timeout_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What both sides get over Mooncake: decode finds prefill's ranks at its bootstrap server, by the engine's id."""
+    address = f"http://{prefill.host}:{prefill.ports['bootstrap']}"
+    try:
+        ranks = http.get_json(f"{address}/query", timeout_s)
+        engine_id = next(iter(ranks.values()))["engine_id"]
+    except (http.Unreachable, StopIteration, KeyError, AttributeError, TypeError) as failure:
+        raise _failed(prefill, decode, f"{prefill.name}'s bootstrap server: {failure}") from failure
+    transfer = {"transfer_id": f"pdctl-{secrets.token_hex(8)}"}
+    to_prefill = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
+    remote = {"remote_bootstrap_addr": address, "remote_engine_id": engine_id}
+    return to_prefill, {"do_remote_decode": False, "do_remote_prefill": True} | remote | transfer
 
 
 def _ask(side: Instance, prefill: Instance, decode: Instance, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
