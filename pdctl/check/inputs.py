@@ -2,12 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from pdctl.check.groups import Group
 from pdctl.check.lines import sources
 from pdctl.errors import InputError
+from pdctl_transfer.layout.manifest import Role
 from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
 from pdctl_transfer.rules import Evidence, Side
+
+ROLES: Final[tuple[Role, Role]] = ("prefill", "decode")
+MAX_PAIRS: Final = 10**6
 
 
 def read_bytes(path: Path) -> bytes:
@@ -33,6 +38,14 @@ def manifest_group(data: bytes, path: Path) -> Group:
     origins: dict[str, Evidence] = sources(data, str(path))
     origins["manifest"] = Evidence(str(path), "")
     return Group(manifest.role, path.stem, (path.stem,), (Side(manifest, path.stem, origins),))
+
+
+def require_few_pairs(groups: Sequence[Group], where: str) -> None:
+    """InputError (exit 2) for more pairs than a report can list."""
+    prefills, decodes = (sum(len(group.members) for group in groups if group.role == role) for role in ROLES)
+    if prefills * decodes > MAX_PAIRS:
+        hint = "lower `replicas`: equal engines are judged once, however many there are"
+        raise InputError(f"{prefills} × {decodes} pairs, over the limit of {MAX_PAIRS}", where=where, hint=hint)
 
 
 def require_both_roles(groups: Sequence[Group], where: str) -> None:

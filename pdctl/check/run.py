@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pdctl.check.groups import Group, merged, told_apart
-from pdctl.check.inputs import is_manifest, manifest_group, read_bytes, require_both_roles
+from pdctl.check.inputs import is_manifest, manifest_group, read_bytes, require_both_roles, require_few_pairs
 from pdctl.check.judging import judgements
 from pdctl.errors import InputError
 from pdctl.report import Report, make_report
@@ -40,8 +40,7 @@ def check(paths: Sequence[Path], options: Options) -> Report:
         raise InputError("no fleet file: --live reads the engines that one names", where="--live")
     files = [path.name if len({other.name for other in paths}) == len(paths) else str(path) for path in paths]
     groups = told_apart([(file, group) for file, one in zip(files, inputs, strict=True) for group in one.groups])
-    require_both_roles(groups, ", ".join(map(str, paths)))
-    return _report(groups, inputs, options, start)
+    return _report(groups, inputs, options, ", ".join(map(str, paths)), start)
 
 
 def check_fleet(loaded: "LoadedFleet", options: Options | None = None) -> Report:
@@ -49,8 +48,7 @@ def check_fleet(loaded: "LoadedFleet", options: Options | None = None) -> Report
     options = options or Options()
     start = time.perf_counter()
     one = _fleet(loaded, options)
-    require_both_roles(one.groups, str(loaded.path))
-    return _report(one.groups, [one], options, start)
+    return _report(one.groups, [one], options, str(loaded.path), start)
 
 
 class _Input(Struct, frozen=True):
@@ -88,7 +86,9 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     return _Input(groups, outcomes, notes(loaded), fleet=True)
 
 
-def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, start: float) -> Report:
+def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, where: str, start: float) -> Report:
+    require_both_roles(groups, where)
+    require_few_pairs(groups, where)
     together = merged(groups)
     judged = list(judgements(together, options.backend, options.prove))
     notes = [note for group in groups for note in group.notes] + [note for one in inputs for note in one.notes]

@@ -224,6 +224,13 @@ def test_a_fleet_of_one_role(fleet: Any, capsys: pytest.CaptureFixture[str]) -> 
     assert "needs a decode side" in capsys.readouterr().err
 
 
+def test_more_pairs_than_a_report_can_list(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """16 million pairs end at once, not in the memory of the machine."""
+    name = fleet("prefill: {page_size: 64, replicas: 4096}\ndecode: {page_size: 64, replicas: 4096}\n")
+    assert main(["check", name]) == 2
+    assert "4096 × 4096 pairs, over the limit" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_a_static_check_imports_nothing_heavy(fleet: Any, tmp_path: Path, output: str) -> None:
     """A second before start must stay a second: no torch, numpy or httpx, nor rich."""
