@@ -18,15 +18,16 @@ def read_gids(tree: Tree, port: str) -> tuple[tuple[Gid, ...], int, int]:
     Attributes are read for the entries in use only: the kernel answers EINVAL for the others.
     """
     slots = tree.read_all(f"{port}/gids")
-    kinds, netdevs = f"{port}/gid_attrs/types/", f"{port}/gid_attrs/ndevs/"
-    found = []
-    for name, text in slots.items():
-        if text is None or text == _NULL or (gid := classify(text)) is None:
-            continue
-        kind, netdev = tree.read(kinds + name) or None, tree.read(netdevs + name) or None
-        found.append(Gid(int(name), *gid, kind, netdev))
-    found.sort(key=lambda gid: gid.index)
-    return tuple(found), len(slots), sum(1 for text in slots.values() if text is None)
+    found = {
+        name: gid
+        for name, text in slots.items()
+        if text is not None and text != _NULL and name.isdigit() and (gid := classify(text)) is not None
+    }
+    kinds = tree.read_all(f"{port}/gid_attrs/types", found)
+    netdevs = tree.read_all(f"{port}/gid_attrs/ndevs", found)
+    gids = [Gid(int(name), *gid, kinds.get(name) or None, netdevs.get(name) or None) for name, gid in found.items()]
+    gids.sort(key=lambda gid: gid.index)
+    return tuple(gids), len(slots), sum(1 for text in slots.values() if text is None)
 
 
 def classify(text: str) -> tuple[str, Scope] | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 Scope = Literal["null", "link-local", "v4-mapped", "unique-local", "global"]
 
 
-class Gid(Struct, frozen=True):
+class Gid(Struct, frozen=True, gc=False):
     """One slot of a port's GID table that is not empty."""
 
     index: int

@@ -5,7 +5,7 @@ EACCES) are both None: sysfs of real machines is full of them.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -21,8 +21,8 @@ class Tree(Protocol):
     def read(self, path: str) -> str | None:
         """The file's text without surrounding blanks; None where it cannot be read."""
 
-    def read_all(self, path: str) -> Mapping[str, str | None]:
-        """The files of one folder, by name. One call, since a port may hold a thousand of them."""
+    def read_all(self, path: str, names: Iterable[str] | None = None) -> Mapping[str, str | None]:
+        """Files of one folder by name: those named, or all. One call, since a port may hold a thousand of them."""
 
     def names(self, path: str) -> tuple[str, ...] | None:
         """Entries of a folder, sorted; None where it cannot be read."""
@@ -40,13 +40,14 @@ class FolderTree:
     def read(self, path: str) -> str | None:
         return _read(self._root + path, None)
 
-    def read_all(self, path: str) -> Mapping[str, str | None]:
+    def read_all(self, path: str, names: Iterable[str] | None = None) -> Mapping[str, str | None]:
         try:
             folder = os.open(self._root + path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
             return {}
         try:
-            return {name: _read(name, folder) for name in os.listdir(folder)}  # noqa: PTH208 (by handle)
+            wanted = os.listdir(folder) if names is None else names  # noqa: PTH208 (by handle)
+            return {name: _read(name, folder) for name in wanted}
         finally:
             os.close(folder)
 
@@ -97,8 +98,9 @@ class CaptureTree:
     def read(self, path: str) -> str | None:
         return self._capture.files.get(path)
 
-    def read_all(self, path: str) -> Mapping[str, str | None]:
-        return {name: self._capture.files.get(f"{path}/{name}") for name in self._capture.folders.get(path, ())}
+    def read_all(self, path: str, names: Iterable[str] | None = None) -> Mapping[str, str | None]:
+        wanted = self._capture.folders.get(path, ()) if names is None else names
+        return {name: self._capture.files.get(f"{path}/{name}") for name in wanted}
 
     def names(self, path: str) -> tuple[str, ...] | None:
         return self._capture.folders.get(path)
