@@ -193,7 +193,9 @@ class Host:
 
     def usage(self) -> dict[str, int]:
         gc.collect()
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
         return {
+            "rss_mib": resident >> 20,
             "threads": threading.active_count(),
             "fds": sum(1 for _ in Path("/proc/self/fd").iterdir()),
             "rooms": sum(len(peer._rooms) for peer in self.peers.values()),

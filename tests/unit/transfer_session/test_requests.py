@@ -307,7 +307,7 @@ def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
                 prefill.loop.call(to_decode.send, Failed(number, attempt, "PD4033", "late", "decode"))
                 decoder.loop.call(to_prefill.send, Failed(number, attempt, "PD4033", "late", "decode"))
         data = {kind: np.array(v, dtype="<i8").tobytes() for kind, v in ids().items()}
-        decoder.loop.call(to_prefill.send, Ask(room, request.attempt, data, {}, 1 << 20, "none"))
+        decoder.loop.call(to_prefill.send, Ask(room, request.attempt, data, {}, "none"))
         sender = prefill.open(room)
         sender.send(ids(), b"right")
         assert receiver.wait(10) == sender.wait(10) == "confirmed"

@@ -5,20 +5,24 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 
 
 class Area:
     """`nbytes` cut into slots of `slot_bytes`, registered with the fabric until `close`. For any thread.
 
-    Raises FabricError PD4014 where the fabric refuses the memory.
+    Raises FabricError PD4014 where there is not so much memory, or the fabric refuses it.
     """
 
     def __init__(self, fabric: Fabric, nbytes: int, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
         self.slots = nbytes // slot_bytes
         self._fabric = fabric
-        self._bytes = np.empty(self.slots * slot_bytes, dtype=np.uint8)
+        try:
+            self._bytes = np.empty(self.slots * slot_bytes, dtype=np.uint8)
+        except MemoryError as error:
+            raise FabricError(f"no memory for {nbytes} bytes of staging: {error}", code="PD4014") from error
         self._free = list(range(self.slots))
         self._lock = threading.Condition()
         if self.slots:

@@ -280,8 +280,7 @@ class DecodePeer:
             if source.link is link and not source.asked:
                 source.asked, source.settled = True, False
                 source.ways = self._ways(source, request)
-                options = self.options
-                link.send(Ask(*request.key, indices, source.ways, options.chunk_bytes, options.verify))
+                link.send(Ask(*request.key, indices, source.ways, self.options.verify))
 
     def _ways(self, source: Source, request: Request) -> dict[str, Way]:
         """How each kind travels from this source."""
@@ -293,7 +292,7 @@ class DecodePeer:
             ids = request.indices.get(kind)
             if ids is not None and len(ids):
                 load = Load(strips, len(ids), len(id_runs(ids)))
-                ways[kind] = choose(load, transport, self.options.chunk_bytes, staging=self._area.slots > 0)
+                ways[kind] = choose(load, transport, source.link.chunk_bytes, staging=self._area.slots > 0)
         return ways
 
     # Links.
@@ -383,7 +382,7 @@ class DecodePeer:
             request.timer.arm(self.options.transfer_s, Failure("PD4031", late, "prefill"))
 
     def _order(self, request: Request, source: Source, staged: Mapping[str, tuple[Strip, ...]]) -> Order:
-        limit = self.options.chunk_bytes
+        limit = source.link.chunk_bytes
         pieces = [(k, c) for k, strips in staged.items() for c in chunks(strips, len(request.indices[k]), limit)]
 
         def grant(number: int, base: int) -> None:

@@ -70,7 +70,7 @@ class Leg:
         self.sums: dict[str, int] = {}
         self.tallies: dict[str, Tally] = {}
         self.queued_at = self.started_at = self.ended_at = 0.0
-        self._chunk_bytes = ask.chunk_bytes
+        self._chunk_bytes = link.chunk_bytes
         self._chunks: list[tuple[str, Chunk]] = []
         self._granted: set[int] = set()
         self._landed = 0

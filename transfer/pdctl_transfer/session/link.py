@@ -62,7 +62,7 @@ class Identity(Struct, frozen=True):
             fabric=self.fabric.kind,
             address=self.fabric.address(),
             regions=self.regions,
-            silent_s=self.options.silent_s,
+            chunk_bytes=self.options.chunk_bytes,
         )
 
 
@@ -125,6 +125,12 @@ class Link:
     def name(self) -> str:
         """The other side, for messages."""
         return f"{self.me.other_side} {self.hello.rank}" if self.hello else self.me.other_side
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The smaller of what both sides take as a chunk; only of a ready link."""
+        assert self.hello is not None
+        return min(self.me.options.chunk_bytes, self.hello.chunk_bytes)
 
     @property
     def pair_plan(self) -> PairPlan:
@@ -210,6 +216,8 @@ class Link:
     def _judge(self, hello: Hello, other: Manifest) -> tuple[str, str, Side] | None:
         """Code, cause and side of the first thing that is wrong with the pair; computes the plan."""
         theirs = self.me.other_side
+        if hello.chunk_bytes < 1:
+            return "PD4022", f"{self.name} takes chunks of {hello.chunk_bytes} bytes", theirs
         if other.role != theirs:
             return "PD4024", f"{self.name} has a {other.role} manifest", theirs
         if hello.fabric != self.me.fabric.kind:

@@ -73,7 +73,7 @@ class Hello(Message, frozen=True, tag="H"):
     fabric: str
     address: bytes
     regions: tuple[Region, ...]
-    silent_s: float
+    chunk_bytes: int
 
 
 class Agree(Message, frozen=True, tag="A"):
@@ -91,14 +91,12 @@ class Refuse(Message, frozen=True, tag="X"):
 
 
 class Ask(Message, frozen=True, tag="Q"):
-    """Decode to prefill: write this room's state to these ids (little-endian int64), each kind in this way. Staged
-    chunks are of at most `chunk_bytes`."""
+    """Decode to prefill: write this room's state to these ids (little-endian int64), each kind in this way."""
 
     room: int
     attempt: str
     indices: dict[str, bytes]
     ways: dict[str, Way]
-    chunk_bytes: int
     verify: Verify
 
 

@@ -118,7 +118,7 @@ def chunks(parts: Sequence[Strip], items: int, limit: int) -> tuple[Chunk, ...]:
         start = 0
         while start < items:
             fits = (limit - used) // strip.bytes
-            if fits == 0 and open_chunk:
+            if fits < 1 and open_chunk:
                 made.append(tuple(open_chunk))
                 open_chunk, used = [], 0
                 continue

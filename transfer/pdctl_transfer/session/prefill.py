@@ -275,6 +275,9 @@ class PrefillPeer:
     def _ask(self, link: Link, ask: Ask) -> None:
         if (ask.room, ask.attempt) in self._legs:
             return
+        if any(len(data) % 8 for data in ask.indices.values()):
+            link.channel.fail("ids that are no int64")
+            return
         assert link.hello is not None
         rank = RankId(link.hello.rank.pp, link.hello.rank.tp)
         past = self._ended.get(ask.room)

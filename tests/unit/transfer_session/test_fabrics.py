@@ -1,0 +1,162 @@
+"""Fabrics say what they are and what is wrong, before anything crashes. The libraries run in the integration tests."""
+
+import importlib
+import socket
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pdctl_transfer.errors import FabricError
+from pdctl_transfer.fabric import evidence, mooncake, nixl
+from pdctl_transfer.fabric.base import Blocks, Deadline
+from pdctl_transfer.fabric.memory import MemoryFabric
+
+
+class Engine:
+    """Stands for Mooncake's engine: `answers` are the statuses that its calls return."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.calls: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> Any:
+            self.calls.append((name, len(args[1]) if name.startswith("batch_transfer") else 1))
+            answer = self.answers.get(name, 0)
+            return answer(*args) if callable(answer) else answer
+
+        return call
+
+
+WORKS = {"get_rpc_port": 7, "batch_transfer_async_write": 11, "transfer_submit_write": 12, "transfer_check_status": 1}
+
+
+def fabric_on(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> mooncake.MooncakeFabric:
+    module = types.SimpleNamespace(TransferEngine=lambda: engine)
+    monkeypatch.setattr(mooncake.importlib, "import_module", lambda name: module)
+    return mooncake.MooncakeFabric()
+
+
+def blocks(count: int) -> Blocks:
+    return Blocks(*(np.arange(1, count + 1) for _ in range(3)))
+
+
+@pytest.mark.code("PD4010")
+@pytest.mark.parametrize("make", [mooncake.MooncakeFabric, nixl.NixlFabric])
+def test_a_missing_library_is_named(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError("libibverbs.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(FabricError, match=r"libibverbs\.so\.1") as caught:
+        make()
+    assert caught.value.code == "PD4010"
+
+
+@pytest.mark.code("PD4010")
+def test_an_engine_that_does_not_start_is_never_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call would crash the process."""
+    engine = Engine(initialize=-1)
+    with pytest.raises(FabricError, match="status -1"):
+        fabric_on(monkeypatch, engine)
+    assert [name for name, _ in engine.calls] == ["initialize"]
+
+
+@pytest.mark.code("PD4014")
+def test_memory_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(**WORKS)
+    fabric = fabric_on(monkeypatch, engine)
+    engine.answers["register_memory"] = -202
+    with pytest.raises(FabricError, match="-202") as caught:
+        fabric.register(1, 2)
+    assert caught.value.code == "PD4014"
+
+
+def test_no_more_blocks_are_queued_than_mooncake_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 blocks: five submissions, never more than two of them under way."""
+    engine = Engine(**WORKS)
+    fabric = fabric_on(monkeypatch, engine)
+    peer = fabric.connect(fabric.address())
+    engine.calls.clear()
+    assert fabric.write(peer, blocks(5000), Deadline(5)).calls == 5
+    queued = most = 0
+    for name, count in engine.calls:
+        queued += count if name in {"batch_transfer_async_write", "transfer_submit_write"} else 0
+        queued -= 1000 if name == "transfer_check_status" else 0
+        most = max(most, queued)
+    assert queued == 0
+    assert most <= 2048
+
+
+@pytest.mark.parametrize("failing", ["batch_transfer_async_write", "transfer_submit_write"])
+def test_a_submission_that_fails_is_not_settled(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zero is failure, and Mooncake may still be writing what it took before."""
+    engine = Engine(**WORKS)
+    fabric = fabric_on(monkeypatch, engine)
+    engine.answers[failing] = 0
+    result = fabric.write(fabric.connect(fabric.address()), blocks(10), Deadline(5))
+    assert (result.ok, result.settled, result.code) == (False, False, "PD4011")
+
+
+def test_a_write_that_hangs_is_left_at_the_deadline_and_settled_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(**WORKS)
+    fabric = fabric_on(monkeypatch, engine)
+    fabric._observed = "tcp"
+    engine.answers["transfer_check_status"] = 0
+    peer = fabric.connect(fabric.address())
+    result = fabric.write(peer, blocks(10), Deadline(0.05))
+    assert (result.ok, result.settled, result.code) == (False, False, "PD4031")
+    monkeypatch.setattr(mooncake, "FENCE_S", 0.05)
+    assert not fabric.settle(peer)
+    engine.answers["transfer_check_status"] = 1
+    assert fabric.settle(peer)
+    assert peer.pending == []
+
+
+def test_without_order_there_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several connections a peer, or RDMA: a fence would prove nothing."""
+    monkeypatch.setenv("MC_TCP_LANES_PER_PEER", "4")
+    fabric = fabric_on(monkeypatch, Engine(**WORKS))
+    fabric._observed = "tcp"
+    assert not fabric.settle(fabric.connect(fabric.address()))
+
+
+@pytest.mark.parametrize(
+    ("verbs", "listeners", "seen"), [(True, {1}, "rdma"), (False, {1}, "tcp"), (False, (), "unknown")]
+)
+def test_the_transport_is_what_the_kernel_saw(
+    verbs: bool, listeners: Any, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was asked for."""
+    states = iter([frozenset(), frozenset(listeners)])
+    monkeypatch.setattr(mooncake, "holds_verbs", lambda: verbs)
+    monkeypatch.setattr(mooncake, "open_listeners", lambda: next(states))
+    assert fabric_on(monkeypatch, Engine(**WORKS)).observed_transport() == seen
+
+
+def test_addresses_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for fabric in (MemoryFabric(), fabric_on(monkeypatch, Engine(**WORKS))):
+        with pytest.raises(FabricError) as caught:
+            fabric.connect(b"\xc1 nowhere")
+        assert caught.value.code == "PD4011"
+
+
+def test_evidence_of_tcp_counts_what_peers_acknowledged() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as out:
+        into, _ = server.accept()
+        with into:
+            before = evidence.tcp_bytes_acked()
+            out.sendall(b"x" * 100_000)
+            got = 0
+            while got < 100_000:
+                got += len(into.recv(65536))
+            assert evidence.tcp_bytes_acked() - before >= 90_000
+
+
+def test_evidence_of_listeners_is_of_those_open_to_everybody() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as everybody, socket.create_server(("127.0.0.1", 0)) as here:
+        found = evidence.open_listeners()
+        assert everybody.getsockname()[1] in found
+        assert here.getsockname()[1] not in found

@@ -1,0 +1,195 @@
+"""Packing is exact, chunks cover everything once, slots are bounded, shared and returned."""
+
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pdctl_transfer.errors import FabricError
+from pdctl_transfer.fabric.memory import MemoryFabric
+from pdctl_transfer.plan import RankId
+from pdctl_transfer.session import Rank, cost
+from pdctl_transfer.session.area import Area
+from pdctl_transfer.session.cost import Load, choose, seconds
+from pdctl_transfer.session.packing import Memory, Strip, chunk_bytes, chunks, gather, scatter
+from pdctl_transfer.session.staging import WINDOW, Lender, Order
+from pdctl_transfer.session.work import PairPlan
+from tests.unit.transfer_session.world import Buffers, manifest
+
+TPS = st.sampled_from([1, 2, 4])
+
+
+@settings(max_examples=25, deadline=None)
+@given(TPS, TPS, st.integers(1, 12), st.integers(0, 1000), st.integers(200, 5000))
+def test_what_is_gathered_and_scattered_is_what_the_layout_says(
+    src: int, dst: int, items: int, seed: int, limit: int
+) -> None:
+    here, there = manifest("prefill", src), manifest("decode", dst)
+    pair = PairPlan(here, there)
+    rng = np.random.default_rng(seed)
+    ours, theirs = rng.permutation(16)[:items], rng.permutation(16)[:items]
+    receivers = {rank: Buffers(there, Rank(*rank), 16) for rank in {d for _, d in pair.links}}
+    for source in {s for s, _ in pair.links}:
+        sender = Buffers(here, Rank(*source), 16)
+        for (kind, entry), array in zip(sender.entries(), sender.arrays, strict=True):
+            array[ours] = sender.slice_of(1, kind, entry, items)
+        for target, receiver in receivers.items():
+            part = pair.part(source, target)
+            for kind in part.kinds:
+                for chunk in chunks(part.strips[kind], items, limit):
+                    packed = np.zeros(chunk_bytes(chunk), np.uint8)
+                    for segment in chunk:
+                        gather(Memory(sender.regions()), segment, ours, packed)
+                        scatter(Memory(receiver.regions()), segment, theirs, packed)
+    every = {kind: theirs.tolist() for kind in ("kv", "mamba", "qsa_pending", "qsa_compressed")}
+    for receiver in receivers.values():
+        assert receiver.wrong(1, every) == []
+        assert receiver.untouched(every)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(1, 50), st.integers(1, 1000))
+def test_chunks_cover_each_item_once_and_respect_the_limit(sizes: list[int], items: int, limit: int) -> None:
+    parts = tuple(Strip(i, i, size, size, size, 0, 0, ()) for i, size in enumerate(sizes))
+    seen: Counter[tuple[int, int]] = Counter()
+    for chunk in chunks(parts, items, limit):
+        at = 0
+        for segment in chunk:
+            assert segment.at == at
+            at += segment.bytes
+            seen.update((segment.strip.src_index, item) for item in range(segment.start, segment.stop))
+        assert at <= limit or (len(chunk) == 1 and chunk[0].stop - chunk[0].start == 1)
+    assert seen == Counter({(i, item): 1 for i in range(len(sizes)) for item in range(items)})
+
+
+def load(src: int, dst: int, items: int, runs: int, scale: int = 16) -> Load:
+    pair = PairPlan(manifest("prefill", src, scale=scale), manifest("decode", dst, scale=scale))
+    return Load(pair.part(RankId(0, 0), RankId(0, 0)).strips["kv"], items, runs)
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "runs", "way"),
+    [(1, 1, 1, "direct"), (1, 1, 500, "staged"), (2, 1, 1, "staged"), (1, 2, 1, "packed"), (1, 2, 500, "staged")],
+)
+def test_the_cheapest_way_is_chosen(src: int, dst: int, runs: int, way: str) -> None:
+    """Long runs go straight; rows that the receiver holds in one piece are only packed; the rest is staged."""
+    assert choose(load(src, dst, 500, runs), "tcp", 4 << 20, staging=True) == way
+
+
+def test_no_staging_without_an_area_and_none_where_blocks_cost_nothing() -> None:
+    assert choose(load(2, 1, 500, 1), "tcp", 4 << 20, staging=False) == "direct"
+    assert choose(load(2, 1, 1, 1), "rdma", 4 << 20, staging=True) == "direct"
+    assert choose(load(1, 1, 0, 0), "tcp", 4 << 20, staging=True) == "direct"
+
+
+def test_an_item_larger_than_a_slot_is_never_staged() -> None:
+    assert choose(load(2, 1, 500, 500), "tcp", 512, staging=True) == "direct"
+
+
+def test_prices_of_every_transport() -> None:
+    """More blocks never cost less."""
+    for price in cost.PRICES.values():
+        assert seconds(load(2, 1, 500, 1), "direct", price, 1 << 20) > seconds(
+            load(2, 1, 5, 1), "direct", price, 1 << 20
+        )
+
+
+class Inline:
+    """A loop and workers that run everything when told to."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    def call(self, function: Any, *args: Any) -> None:
+        function(*args)
+
+    def submit(self, job: Any) -> None:
+        self.jobs.append(job)
+
+    def run(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            job()
+
+
+def orders(lender: Lender, count: int, pieces: int, granted: list[tuple[int, int]]) -> list[Order]:
+    made = []
+    for number in range(count):
+        chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
+        order = Order(
+            [("kv", chunk)] * pieces,
+            {"kv": np.array([0])},
+            lambda chunk, base, number=number: granted.append((number, chunk)),
+            lambda: None,
+        )
+        made.append(order)
+        lender.start(order)
+    return made
+
+
+def test_slots_are_bounded_shared_and_come_back() -> None:
+    inline: Any = Inline()
+    area = Area(MemoryFabric(), 4 * 64, 64)
+    buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
+    lender = Lender(inline, area, Memory(buffers.regions()), inline)
+    granted: list[tuple[int, int]] = []
+    made = orders(lender, 3, 5, granted)
+    assert len(granted) == 4
+    assert area.free == 0
+    done = 0
+    while done < len(granted):
+        assert all(len(order.slots) <= WINDOW for order in made)
+        number, chunk = granted[done]
+        lender.landed(made[number], chunk)
+        lender.landed(made[number], chunk)
+        inline.run()
+        done += 1
+    assert sorted(granted) == [(number, chunk) for number in range(3) for chunk in range(5)]
+    assert all(order.complete for order in made)
+    assert area.free == 4
+    half = granted[: len(granted) // 2]
+    assert {number for number, _ in half} == {0, 1, 2}, "one order was starved"
+
+
+def test_slots_of_a_failed_request_stay_away_until_it_is_settled() -> None:
+    inline: Any = Inline()
+    area = Area(MemoryFabric(), 2 * 64, 64)
+    buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
+    lender = Lender(inline, area, Memory(buffers.regions()), inline)
+    granted: list[tuple[int, int]] = []
+    first, second = orders(lender, 2, 2, granted)
+    assert granted == [(0, 0), (0, 1)]
+    lender.drop(first)
+    lender.landed(first, 0)
+    inline.run()
+    assert area.free == 0
+    assert granted == [(0, 0), (0, 1)]
+    lender.release(first)
+    assert granted[2:] == [(1, 0), (1, 1)]
+    for chunk in range(2):
+        lender.landed(second, chunk)
+    inline.run()
+    assert second.complete
+    assert area.free == 2
+
+
+@pytest.mark.code("PD4014")
+def test_an_area_that_there_is_no_memory_for_is_named() -> None:
+    with pytest.raises(FabricError, match="no memory for") as caught:
+        Area(MemoryFabric(), 1 << 60, 1 << 20)
+    assert caught.value.code == "PD4014"
+
+
+def test_an_area_lends_each_slot_once() -> None:
+    area = Area(MemoryFabric(), 3 * 100 + 50, 100)
+    taken = [area.take() for _ in range(4)]
+    assert sorted(slot for slot in taken if slot is not None) == [0, 1, 2]
+    assert taken[3] is None
+    start = time.monotonic()
+    assert area.take(0.05) is None
+    assert time.monotonic() - start >= 0.05
+    area.give(1)
+    assert area.take() == 1
