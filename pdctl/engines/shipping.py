@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -33,8 +34,12 @@ _WHEEL: Final = "Wheel-Version: 1.0\nGenerator: pdctl\nRoot-Is-Purelib: true\nTa
 _EPOCH: Final = (2020, 1, 1, 0, 0, 0)
 
 
+@cache
 def contents() -> Mapping[str, bytes]:
-    """What the wheel holds, by path: the package as this pdctl runs it, and its metadata without RECORD."""
+    """What the wheel holds, by path: the package as this pdctl runs it, and its metadata without RECORD.
+
+    Read once a process, so that one `up` speaks of one core.
+    """
     import pdctl_transfer
 
     root = Path(pdctl_transfer.__file__).parent

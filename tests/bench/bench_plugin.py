@@ -25,7 +25,8 @@ LARGE = {
 def rows() -> Iterator[Row]:
     """Microseconds a request, milliseconds a handshake; CPU time, least of five."""
     address = "10.0.0.1:8998"
-    queue = SimpleNamespace(kv_manager=SimpleNamespace(prefill_info_table={address: object()}))
+    manager = SimpleNamespace(prefill_info_table={address: object()})
+    queue = SimpleNamespace(kv_manager=manager, _ensure_last_attempt_time={}, _ensure_retry_interval=1.0)
     requests = {address: [object()]}
 
     def accept(_: Any, addresses: dict[str, list[Any]]) -> Any:

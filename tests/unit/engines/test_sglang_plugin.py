@@ -86,6 +86,10 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     sglang.state.manifest = layout("decode")
 
 
+def queue_of(manager: Manager) -> SimpleNamespace:
+    return SimpleNamespace(kv_manager=manager, _ensure_last_attempt_time={}, _ensure_retry_interval=1.0)
+
+
 def handshake(
     monkeypatch: pytest.MonkeyPatch, theirs: Manifest | None, original: Callable[..., Any] | None = None
 ) -> tuple[Manager, Receiver, Any, list[str]]:
@@ -97,7 +101,7 @@ def handshake(
         asked.extend(addresses)
         return addresses, []
 
-    queue = SimpleNamespace(kv_manager=manager)
+    queue = queue_of(manager)
     result = sglang._handshake(original or accept, queue, {"127.0.0.1:9": [request]})
     return manager, receiver, result, asked
 
@@ -157,7 +161,23 @@ def test_a_prefill_that_does_not_answer_is_left_to_sglangs_retries(monkeypatch: 
         raise peer.Unanswered("connection refused")
 
     monkeypatch.setattr(peer, "fetch", gone)
-    assert sglang._verdict(Manager(), "127.0.0.1:9") is None
+    assert sglang._verdict(queue_of(Manager()), "127.0.0.1:9") is None
+
+
+def test_a_prefill_whose_ranks_have_not_all_spoken_is_waited_for_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its bootstrap server's first answer and its layout a misfit would slip through."""
+
+    def early(_: str) -> Any:
+        raise peer.NotYet("HTTP 503")
+
+    monkeypatch.setattr(peer, "fetch", early)
+    queue = queue_of(Manager())
+    assert sglang._handshake(pytest.fail, queue, {"a:1": ["request"]}) == ({}, ["request"])
+    assert sglang._too_early(queue, "a:1")  # and the scheduler is not blocked by asking at every step
+    sglang.state.early["a:1"] -= sglang._REGISTER_S + 1
+    assert sglang._verdict(queue, "a:1") is None
 
 
 def test_what_fails_inside_the_plugin_leaves_the_handshake_to_sglang(monkeypatch: pytest.MonkeyPatch) -> None:

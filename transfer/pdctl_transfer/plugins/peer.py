@@ -30,6 +30,10 @@ class Unanswered(Exception):
     """The peer could not be asked now: ask again later."""
 
 
+class NotYet(Unanswered):
+    """The peer is there, but not all of its ranks have said what they hold."""
+
+
 def publish(address: str, manifest: Manifest, attempts: int = 5) -> bool:
     """Tell the bootstrap server at `host:port` what this rank holds; False when it never took it."""
     for attempt in range(attempts):
@@ -43,16 +47,16 @@ def publish(address: str, manifest: Manifest, attempts: int = 5) -> bool:
 
 
 def fetch(address: str) -> Manifest | None:
-    """The prefill side's manifest; None where no plugin runs there. Unanswered while ranks are missing or it is down.
+    """The prefill side's manifest; None where no plugin runs there.
 
-    Raises ManifestError for an answer that is no manifest.
+    Raises NotYet while ranks are missing, Unanswered while it is down, ManifestError for an answer that is no manifest.
     """
     try:
         return decode_manifest(_http("GET", f"http://{address}{ROUTE}"), f"http://{address}{ROUTE}")
     except urllib.error.HTTPError as answer:
         if answer.code in (404, 405):
             return None
-        raise Unanswered(f"HTTP {answer.code}") from answer
+        raise (NotYet if answer.code == 503 else Unanswered)(f"HTTP {answer.code}") from answer
     except OSError as failure:
         raise Unanswered(str(failure)) from failure
 

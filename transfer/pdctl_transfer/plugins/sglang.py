@@ -13,7 +13,7 @@ Hooks, all through SGLang's own HookRegistry:
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pdctl_transfer import __version__
 from pdctl_transfer.errors import TransferError
@@ -22,7 +22,7 @@ from pdctl_transfer.layout.read import decode_manifest, encode_manifest
 from pdctl_transfer.plugins import peer
 from pdctl_transfer.plugins.guard import enabled, guarded
 from pdctl_transfer.plugins.judge import judge, judge_sizes
-from pdctl_transfer.plugins.peer import Refusal, Unanswered
+from pdctl_transfer.plugins.peer import NotYet, Refusal, Unanswered
 from pdctl_transfer.plugins.sglang_layout import Side, manifest, merge
 from pdctl_transfer.plugins.versions import backend_version
 from pdctl_transfer.telemetry import Tally, Telemetry
@@ -31,6 +31,9 @@ log = logging.getLogger("pdctl")
 
 _RECHECK_S: Final = 5.0
 """A refused prefill may have been restarted with other arguments under the same address: asked again after this."""
+
+_REGISTER_S: Final = 10.0
+"""How long a prefill's ranks may take to show their layout after its bootstrap server answers."""
 
 _EVENTS: Final = 256
 _DISAGGREGATION: Final = "sglang.srt.disaggregation"
@@ -44,6 +47,7 @@ class State:
         self.manifest: Manifest | None = None
         self.stages: dict[int, Manifest] = {}
         self.refused: dict[str, tuple[float, Refusal]] = {}
+        self.early: dict[str, float] = {}
 
 
 state = State()
@@ -160,41 +164,56 @@ def _add_route(_: None, server: Any, *__: Any, **___: Any) -> None:
 
 
 def _handshake(original: Callable[..., Any], queue: Any, addr_to_reqs: dict[str, list[Any]]) -> Any:
-    """Refuse the requests of a prefill that does not fit; let SGLang see only the others."""
+    """Refuse the requests of a prefill that does not fit; let SGLang see only the others, when it would look."""
     ready: dict[str, list[Any]] = {}
     remaining: list[Any] = []
     for address, requests in addr_to_reqs.items():
-        refusal = _verdict(queue.kv_manager, address)
-        if refusal is None:
+        verdict = "wait" if _too_early(queue, address) else _verdict(queue, address)
+        if verdict == "wait":
+            remaining += requests
+            continue
+        if verdict is None:
             try:
                 now_ready, now_remaining = original(queue, {address: requests})
                 ready |= now_ready
                 remaining += now_remaining
                 continue
             except RuntimeError as mismatch:  # a check of SGLang's own that is not among our rules: it raises to die
-                refusal = _remember(address, Refusal("PD3110", str(mismatch)))
-        _refuse(queue.kv_manager, address, requests, refusal)
+                verdict = _remember(address, Refusal("PD3110", str(mismatch)))
+        _refuse(queue.kv_manager, address, requests, verdict)
     return ready, remaining
 
 
+@guarded(False)
+def _too_early(queue: Any, address: str) -> bool:
+    """SGLang asks an address again only after an interval; to ask ours more often would block its scheduler."""
+    last = queue._ensure_last_attempt_time.get(address)
+    return last is not None and time.monotonic() - last < queue._ensure_retry_interval
+
+
 @guarded(None)
-def _verdict(manager: Any, address: str) -> Refusal | None:
+def _verdict(queue: Any, address: str) -> Refusal | Literal["wait"] | None:
     """None: fits, or cannot be judged; then SGLang's own checks decide."""
-    if address in manager.prefill_info_table:
+    if address in queue.kv_manager.prefill_info_table or state.manifest is None:
         return None
+    now = time.monotonic()
     known = state.refused.get(address)
-    if known is not None and time.monotonic() - known[0] < _RECHECK_S:
+    if known is not None and now - known[0] < _RECHECK_S:
         return known[1]
-    if state.manifest is None:
-        return None
     try:
         theirs = peer.fetch(address)
         if theirs is None:
             refusal = judge_sizes(peer.fetch_sizes(address), state.manifest)
         else:
             refusal = judge(theirs, state.manifest)
+    except NotYet:  # some of its ranks have not spoken; but do not wait for ever for one whose plugin failed
+        if now - state.early.setdefault(address, now) > _REGISTER_S:
+            return None
+        queue._ensure_last_attempt_time[address] = now
+        return "wait"
     except Unanswered:
         return None  # SGLang asks the same server next, counts its attempts and gives up in its own way
+    state.early.pop(address, None)
     if refusal is None:
         state.refused.pop(address, None)
         return None
