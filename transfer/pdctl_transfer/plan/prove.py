@@ -144,8 +144,9 @@ class _Item:
         """What is wrong with the item. A row that leaves it counts as not there."""
         kept, outside = self._within_bounds(rows)
         yield from outside
-        numbers = np.concatenate(kept[1:7])
-        grain = int(np.gcd.reduce(numbers, initial=gcd(self.src.inner_bytes, self.dst.inner_bytes)))
+        numbers = (kept.src_offset, kept.dst_offset, kept.length, kept.src_stride, kept.dst_stride)
+        inner = gcd(self.src.inner_bytes, self.dst.inner_bytes)
+        grain = int(np.gcd.reduce(np.concatenate(numbers), initial=inner))
         belongs = _content(self.dst, self.dst_tp, self.rank, grain, np.arange(self.dst.item_len // grain))
         row, src_at, dst_at = _granules(kept, grain)
         arrives = np.full(len(row), -1, dtype=np.int64)
