@@ -7,6 +7,7 @@ parameters typer turns into options, and which returns its exit status (None: 0)
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NamedTuple
 
 USAGE_ERROR = 2
@@ -41,6 +42,8 @@ COMMANDS = (
 
 def main(argv: Sequence[str]) -> int:
     """Run `pdctl ARGV` and return its exit status. Never raises; never shows a traceback unless PDCTL_DEBUG is set."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a mark that the terminal's encoding lacks is no failure
     try:
         status = _dispatch(list(argv))
         sys.stdout.flush()

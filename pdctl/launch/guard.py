@@ -126,6 +126,11 @@ class Guard:
 
     def _end_tree(self, main: int, grace_s: float) -> None:
         """SIGTERM to the main process, once it is gone to what it left, and SIGKILL to all that outlasts the grace."""
+        shared = process.shared_memory(process.descendants(os.getpid()))
+        self._end_processes(main, grace_s)
+        process.unlink_unused(shared)
+
+    def _end_processes(self, main: int, grace_s: float) -> None:
         told: set[int] = set()
         ends = time.monotonic() + grace_s
         while left := self._left(main):

@@ -80,6 +80,29 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
+def shared_memory(processes: Iterable[Process]) -> set[Path]:
+    """Files in /dev/shm that these processes have mapped: what stays behind if they cannot remove it themselves."""
+    return {path for process in processes for path in _mapped(process.pid)}
+
+
+def unlink_unused(paths: Iterable[Path]) -> None:
+    """Remove files in shared memory that are ours and that no process maps any more."""
+    mine = {path for path in paths if path.exists() and path.stat().st_uid == os.getuid()}
+    if mine:
+        mine -= shared_memory(everyone())
+    for path in mine:
+        path.unlink(missing_ok=True)
+
+
+def _mapped(pid: int) -> set[Path]:
+    try:
+        lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return set()
+    found = {line[line.index("/dev/shm/") :] for line in lines if "/dev/shm/" in line}
+    return {Path(name) for name in found if not name.endswith(" (deleted)")}
+
+
 def send(process: Process, number: signal.Signals) -> None:
     """Signal that very process; one that is gone, or whose pid now is another's, gets nothing."""
     if is_alive(process.pid, process.started):

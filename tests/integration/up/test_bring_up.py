@@ -204,6 +204,15 @@ def test_a_fleet_file_that_broke_meanwhile_is_no_obstacle_to_down_by_name(fleet:
     assert fleet.left() == []
 
 
+@pytest.mark.code("PD3013")
+@pytest.mark.parametrize("command", ["status", "down", "logs"])
+def test_a_fleet_of_another_name_is_told_with_the_known_ones(fleet: Fleet, command: str) -> None:
+    FleetFolder(fleet.name).units.mkdir(parents=True)
+    refused = fleet.run(command, "fakes")
+    assert refused.returncode == 3
+    assert refused.stderr == "error PD3013  no fleet of the name fakes\n  known here: fake\n"
+
+
 @pytest.mark.code("PD3015")
 def test_logs_of_an_unknown_unit(fleet: Fleet) -> None:
     assert fleet.up().returncode == 0

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pdctl.errors import GateError
 from pdctl.launch import process
 from pdctl.launch.base import Unit, UnitStatus
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.record import StateError
+from tests.unit.launch.unruly import map_shared
 
 pytestmark = pytest.mark.integration
 UNRULY = str(Path(__file__).with_name("unruly.py"))
@@ -88,6 +90,43 @@ def test_a_unit_that_keeps_crashing_is_given_up(launcher: LocalLauncher) -> None
     status = launcher.status("prefill-0")
     assert (status.last_exit, status.restarts, status.pid) == ("exit status 3", 2, None)
     until(lambda: left_of(launcher) == [])
+
+
+def test_shared_memory_of_a_killed_unit_goes_unless_another_uses_it(launcher: LocalLauncher) -> None:
+    name = f"pdctl-test-{os.getpid()}"
+    own, lent = Path("/dev/shm", name), Path("/dev/shm", f"{name}-lent")
+    launcher.start(unit("deaf", "shm", name, grace_s=0.1))
+    until(lambda: is_up(launcher))
+    borrowed = map_shared(lent.name)
+    try:
+        launcher.stop(["prefill-0"])
+        assert not own.exists()
+        assert lent.exists()
+    finally:
+        borrowed.close()
+        lent.unlink()
+
+
+@pytest.mark.code("PD3018")
+def test_a_guard_that_cannot_start_is_an_error(launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pdctl.launch.local.sys.executable", "/bin/false")
+    with pytest.raises(GateError, match="the guard of prefill-0 did not start") as caught:
+        launcher.start(unit())
+    assert caught.value.code == "PD3018"
+
+
+@pytest.mark.code("PD3017")
+def test_what_cannot_be_killed_is_named_and_not_waited_for_for_ever(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.start(unit())
+    until(lambda: is_up(launcher))
+    with monkeypatch.context() as patch:
+        patch.setattr("pdctl.launch.local.process.send", lambda process, number: None)
+        patch.setattr("pdctl.launch.local.STOP_S", 0.1)
+        with pytest.raises(GateError, match=r"prefill-0: cannot be killed: pid \d+") as caught:
+            launcher.stop(["prefill-0"])
+    assert caught.value.code == "PD3017"
 
 
 def test_a_unit_whose_guard_is_killed_dies_with_it(launcher: LocalLauncher) -> None:

@@ -6,6 +6,7 @@ python unruly.py FLAG...
   crash      end at once with status 3
 """
 
+import mmap
 import os
 import signal
 import subprocess
@@ -13,6 +14,13 @@ import sys
 import time
 
 SLEEPER = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+def map_shared(name: str) -> mmap.mmap:
+    """A file in /dev/shm, created if need be, mapped and never removed."""
+    with open(f"/dev/shm/{name}", "a+b") as file:  # noqa: PTH123
+        file.truncate(4096)
+        return mmap.mmap(file.fileno(), 4096)
 
 
 def main(flags: list[str]) -> None:
@@ -25,6 +33,10 @@ def main(flags: list[str]) -> None:
         subprocess.Popen(SLEEPER)
         stray = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
         subprocess.run([sys.executable, "-c", stray, *SLEEPER], check=True)
+    if "shm" in flags:
+        name = flags[flags.index("shm") + 1]
+        keep = [map_shared(name), map_shared(f"{name}-lent")]
+        print("mapped", len(keep), flush=True)
     print("up", os.getpid(), flush=True)
     while True:
         time.sleep(60)
