@@ -1,10 +1,12 @@
-"""What the adapters of real engines share: words of a command line, and the interpreter that runs them."""
+"""Words of a command line, its environment, and words of a log: what the adapters of real engines share."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pdctl.engines.base import python_of
+from pdctl.engines.base import Instance, python_of
+from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
+from pdctl.engines.shipping import core_folder
 from pdctl.errors import InputError
 from pdctl.fleet.model import Pool
 
@@ -57,6 +59,35 @@ def refuse_modelled(pool: Pool, modelled: Mapping[str, str]) -> None:
             )
 
 
-def python_path(core: Path, pool: Pool) -> str:
-    """PYTHONPATH of an engine: the core first, then what the pool asks for."""
-    return os.pathsep.join(part for part in (str(core), pool.env.get("PYTHONPATH", "")) if part)
+def model_folder(path: str) -> str:
+    """The path that the engine gets: a built-in model's folder, any other as it is."""
+    return str(folder_of(path.removeprefix(PREFIX))) if is_builtin(path) else path
+
+
+def common_environment(instance: Instance) -> dict[str, str]:
+    """What every real engine gets: no hub for a model that lies here, its accelerators."""
+    env: dict[str, str] = {}
+    if is_builtin(instance.model) or instance.model.startswith(("/", ".", "~")):
+        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if instance.pool.devices:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(instance.pool.devices)
+    return env
+
+
+def with_core(env: Mapping[str, str], pool: Pool) -> dict[str, str]:
+    """An engine's environment with what the pool says on top, and the core first on PYTHONPATH."""
+    path = os.pathsep.join(part for part in (str(core_folder()), pool.env.get("PYTHONPATH", "")) if part)
+    return {**env, **pool.env, "PYTHONPATH": path}
+
+
+def last_stage(log: str, stages: Sequence[tuple[str, str]], fatal: Sequence[str]) -> str | None:
+    """What the last of these texts in a log means, in a few words; None before the first.
+
+    `stages`: what the log says and what that means; `fatal`: what a process says that is about to end.
+    """
+    reached: tuple[int, str] | None = None
+    for text, meaning in (*stages, *((text, f"failed: {text}") for text in fatal)):
+        place = log.rfind(text)
+        if place >= 0 and (reached is None or place > reached[0]):
+            reached = (place, meaning)
+    return reached[1] if reached else None

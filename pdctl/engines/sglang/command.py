@@ -5,9 +5,15 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pdctl.engines.base import Command, Instance
-from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
-from pdctl.engines.shipping import core_folder
-from pdctl.engines.words import flag_of, interpreter, python_path, refuse_modelled, value_of
+from pdctl.engines.words import (
+    common_environment,
+    flag_of,
+    interpreter,
+    model_folder,
+    refuse_modelled,
+    value_of,
+    with_core,
+)
 
 #: Flags that a field of the fleet file sets, with every spelling SGLang takes.
 MODELLED: Final[Mapping[str, str]] = {
@@ -54,12 +60,7 @@ def command(instance: Instance) -> Command:
             argv += [flag, value] if value else [flag]
             notes.append(f"{flag}: {why}")
     argv += pool.args
-    return Command(tuple(argv), _environment(instance, cpu) | dict(pool.env) | _core(instance), tuple(notes))
-
-
-def model_folder(path: str) -> str:
-    """The path that the engine gets: a built-in model's folder, any other as it is."""
-    return str(folder_of(path.removeprefix(PREFIX))) if is_builtin(path) else path
+    return Command(tuple(argv), with_core(_environment(instance, cpu), pool), tuple(notes))
 
 
 def _modelled(instance: Instance) -> Iterator[str]:
@@ -98,11 +99,7 @@ def _added(instance: Instance, cpu: bool) -> Iterator[tuple[str, str, str]]:
 
 def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
     pool, transfer = instance.pool, instance.fleet.transfer
-    env = {"SGLANG_HOST_IP": instance.host}
-    if is_builtin(instance.model) or instance.model.startswith(("/", ".", "~")):
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    if pool.devices:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(pool.devices)
+    env = common_environment(instance) | {"SGLANG_HOST_IP": instance.host}
     if transfer.backend == "mooncake":
         env["MOONCAKE_PROTOCOL"] = transfer.protocol
         if transfer.protocol == "tcp":
@@ -117,7 +114,3 @@ def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
             cores = os.cpu_count() or 1
             env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(pool.tp))
     return env
-
-
-def _core(instance: Instance) -> dict[str, str]:
-    return {"PYTHONPATH": python_path(core_folder(), instance.pool)}

@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from pdctl.engines.base import Command, Instance
-from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
-from pdctl.engines.shipping import core_folder
-from pdctl.engines.words import flag_of, interpreter, python_path, refuse_modelled
+from pdctl.engines.words import (
+    common_environment,
+    flag_of,
+    interpreter,
+    model_folder,
+    refuse_modelled,
+    with_core,
+)
 from pdctl.fleet.model import Pool
 
 #: Flags that a field of the fleet file sets, with every spelling vLLM takes.
@@ -50,7 +55,7 @@ def command(instance: Instance) -> Command:
     argv += pool.args
     if pool.role in ROLES:
         argv += ["--kv-transfer-config", json.dumps(transfer_config(instance, cpu), separators=(",", ":"))]
-    return Command(tuple(argv), _environment(instance, cpu) | dict(pool.env) | _core(instance), tuple(notes))
+    return Command(tuple(argv), with_core(_environment(instance, cpu), pool), tuple(notes))
 
 
 def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
@@ -66,11 +71,6 @@ def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
     options = dict(transfer.options)
     extra |= options.pop("kv_connector_extra_config", {})
     return config | {"kv_connector_extra_config": extra} | options
-
-
-def model_folder(path: str) -> str:
-    """The path that the engine gets: a built-in model's folder, any other as it is."""
-    return str(folder_of(path.removeprefix(PREFIX))) if is_builtin(path) else path
 
 
 def _modelled(instance: Instance) -> Iterator[str]:
@@ -99,12 +99,8 @@ def _added(cpu: bool) -> Iterator[tuple[str, str]]:
 
 
 def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
-    pool, transfer = instance.pool, instance.fleet.transfer
-    env = {"VLLM_HOST_IP": instance.host, "VLLM_NO_USAGE_STATS": "1"}
-    if is_builtin(instance.model) or instance.model.startswith(("/", ".", "~")):
-        env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    if pool.devices:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(pool.devices)
+    transfer = instance.fleet.transfer
+    env = common_environment(instance) | {"VLLM_HOST_IP": instance.host, "VLLM_NO_USAGE_STATS": "1"}
     if "side_channel" in instance.ports:
         env["VLLM_NIXL_SIDE_CHANNEL_HOST"] = instance.host
         env["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(instance.ports["side_channel"])
@@ -120,7 +116,3 @@ def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
     if cpu:  # without these two engines of one host pin the same cores: 38 s for a prefill of 0.1 s
         env |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     return env
-
-
-def _core(instance: Instance) -> dict[str, str]:
-    return {"PYTHONPATH": python_path(core_folder(), instance.pool)}

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from pdctl.engines.words import last_stage
+
 #: In the order in which they appear: (what the log says, what that means).
 STAGES: Final = (
     ("non-default args", "importing"),
@@ -26,10 +28,5 @@ FATAL: Final = (
 
 
 def stage(log: str) -> str | None:
-    """The last stage reached in this log, in a few words; None before the first."""
-    reached: tuple[int, str] | None = None
-    for text, meaning in (*STAGES, *((text, f"failed: {text}") for text in FATAL)):
-        place = log.rfind(text)
-        if place >= 0 and (reached is None or place > reached[0]):
-            reached = (place, meaning)
-    return reached[1] if reached else None
+    """The last stage reached since the last start in this log, in a few words; None before the first."""
+    return last_stage(log, STAGES, FATAL)
