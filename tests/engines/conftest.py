@@ -11,8 +11,6 @@ import pytest
 
 from tests.engines.fleets import ROOT, Fleet
 
-pytestmark = pytest.mark.engines
-
 
 @pytest.fixture(scope="session", autouse=True)
 def environments() -> None:
