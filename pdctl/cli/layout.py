@@ -15,6 +15,7 @@ from pdctl.errors import InputError
 
 #: Columns where the output is not a terminal.
 PIPED = 120
+SIZES = ("tp", "pp", "dp", "cp")
 
 
 class Form(StrEnum):
@@ -126,10 +127,7 @@ def _derive(
         config=config,
         config_source=source,
         model_name=_served_name(model),
-        tp=given["--tp"] or 1,
-        pp=given["--pp"] or 1,
-        dp=given["--dp"] or 1,
-        cp=given["--cp"] or 1,
+        **{name: size for name in SIZES if (size := given[f"--{name}"]) is not None},
         page_size=given["--page-size"],
         kv_cache_dtype=given["--kv-cache-dtype"] or "auto",
         backend=given["--backend"],
@@ -184,9 +182,9 @@ def _of_fleet(path: Path, role: Role | None, pool: str | None, model: str | None
     from pdctl.check.fleets import derive_pool
     from pdctl.fleet import load_fleet
 
+    loaded = load_fleet(path)
     if role is None:
         raise InputError("is missing: a fleet has two sides", where="--role", hint="--role prefill or --role decode")
-    loaded = load_fleet(path)
     pools = [one for one in loaded.pools(role.value) if pool in (None, one.name)]
     names = ", ".join(one.name for one in loaded.pools(role.value))
     if not pools:
