@@ -91,7 +91,7 @@ def _compare(state: FleetState) -> list[Comparison]:
     for line in table(rows, ("at a time", "tokens equal", "finish equal", "logprob difference", "time")):
         result(line)
     result("")
-    result(f"moved to decode: {_moved(by_role['decode'].url)}")
+    result(f"moved from prefill to decode: {_moved(by_role['prefill'].url)}")
     result(
         f"prompt tokens computed by decode: {_sum(by_role['decode'].url, 'pdctl_ref_prompt_tokens_computed_total'):.0f}"
     )
@@ -99,7 +99,7 @@ def _compare(state: FleetState) -> list[Comparison]:
 
 
 def _moved(url: str) -> str:
-    moved = _sum(url, r"pdctl_transfer_bytes_total")
+    moved = _sum(url, "pdctl_transfer_bytes_total")
     return f"{moved / 1e6:.1f} MB" if moved else "not counted by this engine"
 
 

@@ -1,6 +1,7 @@
 """Logs of units, printed once or followed."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,14 +11,15 @@ Write = Callable[[str], None]
 
 
 def print_logs(logs: Mapping[str, Path], lines: int | None, write: Write) -> dict[str, int]:
-    """Write each log, or its last lines; how far each was read."""
-    offsets = {}
+    """Write each log, or its last lines; how far each was read. Logs may be larger than memory."""
+    offsets = dict.fromkeys(logs, 0)
     for name, path in logs.items():
-        content = _read(path, 0)
-        offsets[name] = len(content)
-        text = content.decode("utf-8", "replace").splitlines()
-        for line in text if lines is None else text[len(text) - lines :] if lines else []:
-            write(_labelled(name, line, logs))
+        if not path.exists():
+            continue
+        with path.open("rb") as file:
+            for line in file if lines is None else deque(file, maxlen=lines):
+                write(_labelled(name, line.decode("utf-8", "replace").rstrip("\r\n"), logs))
+            offsets[name] = file.tell()
     return offsets
 
 
