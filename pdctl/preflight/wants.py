@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -133,17 +134,18 @@ def _environment() -> dict[str, str]:
 
 
 def _devices(args: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """Devices named by an engine flag: a list with commas, or a JSON map from GPU to such a list."""
+    """Devices named by an engine flag: a list with commas, a JSON map from GPU to such a list, or a file with one."""
     value = _flag(list(args), DEVICE_FLAGS)
     if value is None:
         return (), ""
+    if value.endswith(".json") and Path(value).is_file():
+        value = Path(value).read_text(encoding="utf-8").strip()
     if value.startswith("{"):
         try:
-            parts = [str(item) for item in json.loads(value).values()]
+            value = ",".join(str(item) for item in json.loads(value).values())
         except ValueError:
-            parts = [value]
-        return tuple(dict.fromkeys(name.strip() for part in parts for name in part.split(","))), ""
-    return tuple(name.strip() for name in value.split(",") if name.strip()), ""
+            pass  # the whole text then stands for a device that does not exist
+    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip())), ""
 
 
 def _flag(args: list[str], names: Iterable[str]) -> str | None:

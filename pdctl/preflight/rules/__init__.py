@@ -27,7 +27,8 @@ from pdctl.preflight.rules import (
     versions,
 )
 from pdctl.preflight.snapshot import Snapshot
-from pdctl_transfer.rules.outcome import Outcome
+from pdctl.report.build import spans
+from pdctl_transfer.rules.outcome import Held, Outcome
 
 Rule = Callable[[Snapshot], Iterator[Outcome]]
 
@@ -58,6 +59,13 @@ RULES: tuple[Rule, ...] = (
 
 
 def judge(snapshot: Snapshot) -> tuple[Outcome, ...]:
-    """Every rule's outcomes, each once: several pools of one host often say the same."""
-    outcomes = (outcome for rule in RULES for outcome in rule(snapshot))
-    return tuple({repr(outcome): outcome for outcome in outcomes}.values())
+    """Every rule's outcomes, each once: several pools of one host often say the same, and so do equal hosts."""
+    found: dict[str, Outcome] = {}
+    held: dict[tuple[str, str], list[str]] = {}
+    for outcome in (outcome for rule in RULES for outcome in rule(snapshot)):
+        if isinstance(outcome, Held):
+            held.setdefault((outcome.rule, outcome.saw), []).append(outcome.subject)
+        else:
+            found[repr(outcome)] = outcome
+    same = (Held(rule, spans(list(dict.fromkeys(subjects))), saw) for (rule, saw), subjects in held.items())
+    return (*found.values(), *same)

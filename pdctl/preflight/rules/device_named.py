@@ -1,4 +1,4 @@
-"""PD2002: a device that is named exists.
+"""PD2002, PD2015: a device that is named exists, and is named as its engine reads names.
 
 Mooncake takes an unknown name for an empty filter: `Found 0 HCAs`, success, and TCP without a word.
 """
@@ -25,5 +25,9 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
             # no guess at what was meant: these names differ by a digit
             params = {"device": name, "instead": ", ".join(present)}
             yield Finding("PD2002", label(want.host), evidence, params)
+        if want.engine == "sglang":
+            for name in (name for name in want.devices if ":" in name):
+                written = (Evidence(want.devices_source, ",".join(want.devices)),)
+                yield Finding("PD2015", label(want.host), written, {"device": name, "bare": bare(name)})
         if not unknown:
             yield Held("device-named", label(want.host), f"{', '.join(want.devices)} exist")

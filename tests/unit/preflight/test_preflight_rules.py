@@ -1,5 +1,6 @@
 """Each rule of preflight: what makes it speak, and that it is silent, not satisfied, where it saw nothing."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from pdctl.fleet import parse_fleet
 from pdctl.preflight.facts import Distribution, HostFacts, Software, facts_of
 from pdctl.preflight.rules import RULES, judge
 from pdctl.preflight.rules.mtu import roce_mtu
 from pdctl.preflight.snapshot import Snapshot, Unread
-from pdctl.preflight.wants import RouterWant, Want, this_host
+from pdctl.preflight.wants import RouterWant, Want, this_host, wants_of
 from pdctl.report import make_report
 from pdctl_topology import FolderTree, choose, read_host
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Skipped
@@ -80,6 +82,35 @@ def test_a_misspelt_device_is_named_with_those_that_exist(roce: Path):
     found = findings(judge(snapshot((want(devices=("mlx5_o",)), facts(roce)))))
     assert set(found) == {"PD2002"}
     assert found["PD2002"].params == {"device": "mlx5_o", "instead": "mlx5_0, mlx5_1, mlx5_10"}
+
+
+@pytest.mark.code("PD2015")
+def test_sglang_takes_no_port_in_a_device_name(roce: Path):
+    assert codes(snapshot((want(devices=("mlx5_0:1",), engine="sglang"), facts(roce)))) == {"PD2015"}
+    assert codes(snapshot((want(devices=("mlx5_0:1",), engine="vllm"), facts(roce)))) == set()
+
+
+@pytest.mark.parametrize(
+    "value", ["mlx5_0,mlx5_1", '{"0":"mlx5_0","1":"mlx5_1,mlx5_0"}', '{"0": "mlx5_0", "1": "mlx5_1"}', "FILE"]
+)
+def test_every_form_of_sglangs_device_flag_is_read(value: str, tmp_path: Path):
+    (tmp_path / "map.json").write_text('{"0": "mlx5_0", "1": "mlx5_1"}')
+    value = value.replace("FILE", str(tmp_path / "map.json"))
+    for args in (["--disaggregation-ib-device", value], [f"--disaggregation-ib-device={value}"]):
+        fleet = {
+            "schema": "pdctl.fleet/v1", "name": "f", "model": {"path": "m"}, "engine": "sglang",
+            "prefill": {"args": args}, "decode": {"hosts": ["h1"]},
+        }  # fmt: skip
+        prefill, decode = wants_of(parse_fleet(json.dumps(fleet).encode(), Path("fleet.yaml")))
+        assert prefill.devices == ("mlx5_0", "mlx5_1")
+        assert (decode.devices, decode.host, decode.python) == ((), "h1", "python3")
+
+
+def test_equal_hosts_hold_in_one_line(roce: Path):
+    pairs = [(want(host=f"h{n}", devices=("mlx5_0",)), facts(roce, f"h{n}")) for n in range(64)]
+    held = [item for item in judge(snapshot(*pairs)) if isinstance(item, Held)]
+    assert len(held) < 15
+    assert "memlock" in {item.rule for item in held}
 
 
 @pytest.mark.code("PD2003")
