@@ -88,6 +88,16 @@ def test_a_peer_is_rebuilt_from_what_it_says_at_the_handshake() -> None:
     assert entries(half) == entries(llama(tp=2))
 
 
+def test_a_hybrid_peer_of_equal_blocks_fits_whatever_its_regions_are_padded_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recurrent and attention layers share regions of one padded length: it is not a page's."""
+    request = Request(engine="vllm", role="decode", config=CONFIGS["tiny-qwen3-next"], page_size=128)
+    own = derive(request).manifest
+    padded = SimpleNamespace(**{**vars(metadata(own.page_size)), "block_lens": [999_424, 999_424]})
+    assert entries(of_peer(padded, own, 1)) == entries(own)
+    monkeypatch.setattr(vllm.state, "manifest", own)
+    vllm._check_peer(None, padded, 0, 1)
+
+
 @pytest.mark.code("PD1020")
 def test_unequal_blocks_are_refused_before_any_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """VLLM's own handshake passes 128 against 256, and every prompt's output is wrong with HTTP 200."""

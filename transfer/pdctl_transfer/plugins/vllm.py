@@ -138,6 +138,7 @@ def _export(worker: Any) -> None:
                 pp=parallel.pipeline_parallel_size,
                 dp=parallel.data_parallel_size,
             ),
+            pp_rank=int(getattr(worker, "pp_rank", 0)),
             layers=tuple(model.get_layers_start_end_indices(parallel)),
             kv_heads=model.get_total_num_kv_heads(),
             page_size=cache.block_size,

@@ -159,22 +159,33 @@ def _sub_blocks(channels: int, config: Mapping[str, Any]) -> tuple[int, ...]:
 
 def _peer_component(component: Component, own: Manifest, metadata: Any, page_size: int, tp: int) -> Component:
     """Pages as the peer cuts them; everything else as the model makes it at the peer's TP."""
-    lengths = iter(metadata.block_lens)
-    entries = []
-    for entry in component.entries:
-        if component.kind != "kv" or entry.tensor != "kv":
-            entries.append(replace(entry, item_len=_at_tp(entry, own.parallel.attn_tp, tp)))
-            continue
-        length = next(lengths, entry.item_len) * metadata.physical_blocks_per_logical_kv_block
-        local = max(1, entry.groups[0].heads // tp)
-        outer = 1 if layout_name(metadata.kv_cache_layout) == "hnd" else page_size
-        entries.append(replace(entry, outer=outer, inner_bytes=length // (outer * local), item_len=length))
-    return replace(component, entries=tuple(entries))
+    if component.kind not in ("kv", "swa"):
+        return replace(component, entries=tuple(_at_tp(entry, tp) for entry in component.entries))
+    order = layout_name(metadata.kv_cache_layout)
+    pages = [_page(entry, own.page_size, page_size, order, tp) for entry in component.entries]
+    if all(len(stage.components) == 1 for stage in own.stages):  # else regions are shared, and padded to one length
+        ratio = metadata.physical_blocks_per_logical_kv_block
+        pages = [_of_length(page, length * ratio) for page, length in zip(pages, metadata.block_lens, strict=False)]
+    return replace(component, entries=tuple(pages))
 
 
-def _at_tp(entry: Entry, old: int, new: int) -> int:
-    """The item's length at another TP; split heads shrink with it."""
-    if entry.sharding == "replicated":
-        return entry.item_len
-    units = sum(max(1, group.heads // new) * group.width for group in entry.groups)
-    return entry.outer * units * entry.inner_bytes if old != new else entry.item_len
+def _page(entry: Entry, old: int, new: int, order: str, tp: int) -> Entry:
+    """A page of `old` tokens as one of `new` tokens, in the order of axes given."""
+    token = entry.outer * entry.inner_bytes // old  # bytes of one token and head
+    tokens_inside = entry.sharding == "split" and order == "hnd"
+    outer, inner = (1, new * token) if tokens_inside else (new, token)
+    return _at_tp(replace(entry, outer=outer, inner_bytes=inner), tp)
+
+
+def _of_length(entry: Entry, length: int) -> Entry:
+    """The page with the length that the peer registered, should it not be what the model and block size give."""
+    if length == entry.item_len:
+        return entry
+    return replace(entry, inner_bytes=length * entry.inner_bytes // max(1, entry.item_len), item_len=length)
+
+
+def _at_tp(entry: Entry, tp: int) -> Entry:
+    """The entry with the item length of one of `tp` ranks; split heads shrink with it."""
+    split = entry.sharding == "split"
+    units = sum((max(1, group.heads // tp) if split else group.heads) * group.width for group in entry.groups)
+    return replace(entry, item_len=entry.outer * units * entry.inner_bytes)
