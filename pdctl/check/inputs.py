@@ -56,9 +56,9 @@ def require_both_roles(groups: Sequence[Group], where: str) -> None:
     if len(roles) == 1:
         (role,) = roles
         other = "decode" if role == "prefill" else "prefill"
-        what = "two manifests of one role" if len(groups) > 1 else "one manifest"
+        what = f"two manifests of one role: all are {role}" if len(groups) > 1 else f"one manifest, of a {role} side"
         raise InputError(
-            f"{what}: all are {role}, a pair needs a {other} side too",
+            f"{what}; a pair needs a {other} side too",
             where=where,
             hint=f"give the {other} side as well",
         )

@@ -27,6 +27,14 @@ def test_a_manifest_that_contradicts_itself() -> None:
     assert "page_size" in words(findings(judged)["PD1021"]).message
 
 
+@pytest.mark.code("PD1032")
+def test_state_addressed_by_another_kind_of_index() -> None:
+    """One slot a request on prefill, pages on decode: the id lists cannot have one length."""
+    paged = msgspec.structs.replace(mamba(1, range(4)), index_space="page")
+    judged = pair(_one_stage("prefill", mamba(1, range(4))), _one_stage("decode", paged))
+    assert _severities(judged) == {"PD1032": "error"}
+
+
 @pytest.mark.code("PD1004")
 def test_heads_that_do_not_split() -> None:
     """Six heads over four ranks give nobody whole heads."""

@@ -99,6 +99,14 @@ def test_models(prefill: Model, decode: Model, codes: set[str]) -> None:
 
 
 @pytest.mark.code("PD1013")
+def test_models_of_unequal_depth() -> None:
+    """One digest, but decode computes two layers more: drafts would be numbered over them. Said once."""
+    deeper = {"stages": (Stage(0, (0, 6), (kv(1, range(4)),)),)}
+    assert set(findings(_sides({}, deeper))) == {"PD1013"}
+    assert set(findings(_sides({}, {**deeper, "model": Model("m", "fam", "sha256:11")}))) == {"PD1013"}
+
+
+@pytest.mark.code("PD1013")
 def test_vllm_compares_the_path_of_the_model() -> None:
     """One model under two names is refused by its handshake; SGLang does not look."""
     vllm = {"engine": "vllm", "version": "0.32.0", "backend": "nixl"}
@@ -120,7 +128,8 @@ def test_versions() -> None:
 @pytest.mark.code("PD1014")
 def test_two_engines_share_no_protocol() -> None:
     """Known not to work together."""
-    assert _severities(_sides({"engine": "vllm"}, {}))["PD1014"] == "error"
+    assert _severities(_sides({"engine": "vllm"}, {})) == {"PD1014": "error"}
+    assert _severities(pair(manifest("prefill", 4), manifest("decode", 1, engine="vllm"))) == {"PD1014": "error"}
 
 
 @pytest.mark.code("PD1022")

@@ -13,12 +13,13 @@ from pdctl_transfer.rules.consistent import check_consistent
 from pdctl_transfer.rules.draft_tp import check_draft_tp
 from pdctl_transfer.rules.flat_slices import check_flat_slices
 from pdctl_transfer.rules.idle_layers import check_idle_layers
+from pdctl_transfer.rules.index_spaces import check_index_spaces
 from pdctl_transfer.rules.item_lengths import check_item_lengths
 from pdctl_transfer.rules.kv_dtype import check_kv_dtype
 from pdctl_transfer.rules.kv_layout import check_kv_layout
 from pdctl_transfer.rules.layer_ids import check_layer_ids
 from pdctl_transfer.rules.missing import check_missing
-from pdctl_transfer.rules.model import check_model
+from pdctl_transfer.rules.model import check_depth, check_model
 from pdctl_transfer.rules.ngram import check_ngram
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
 from pdctl_transfer.rules.page_size import check_page_size
@@ -59,6 +60,7 @@ SETTING_RULES: Final[tuple[Rule, ...]] = (
 
 #: Rules that compute with the entries, so only of manifests that agree with themselves.
 ENTRY_RULES: Final[tuple[Rule, ...]] = (
+    check_depth,
     check_splits,
     check_compression,
     check_unequal_tp,
@@ -71,6 +73,7 @@ ENTRY_RULES: Final[tuple[Rule, ...]] = (
     check_missing,
     check_ngram,
     check_partners,
+    check_index_spaces,
     check_item_lengths,
     check_speculative,
 )

@@ -6,7 +6,8 @@ the same model may lie under another folder on another host. Weights are not com
 
 from collections.abc import Iterator
 
-from pdctl_transfer.rules.outcome import Outcome
+from pdctl_transfer.layout.algebra import num_layers
+from pdctl_transfer.rules.outcome import Finding, Outcome
 from pdctl_transfer.rules.pair import Pair
 
 #: Engines whose handshake compares the model's path, so that one model under two paths is refused.
@@ -34,6 +35,18 @@ def check_model(pair: Pair) -> Iterator[Outcome]:
         yield pair.finding("PD1013", pair.evidence("family"), what=what)
     else:
         yield pair.held("model", f"{_last(prefill.name)} by name; no digest to compare")
+
+
+def check_depth(pair: Pair) -> Iterator[Outcome]:
+    """Equal numbers of layers, where nothing else has told the models apart: drafts are numbered from there on."""
+    prefill, decode = num_layers(pair.prefill), num_layers(pair.decode)
+    if prefill != decode and not any(isinstance(outcome, Finding) for outcome in check_model(pair)):
+        evidence = (
+            pair.prefill_side.said(f"stages end at layer {prefill}"),
+            pair.decode_side.said(f"stages end at layer {decode}"),
+        )
+        what = f"prefill computes {prefill} layers, decode {decode}"
+        yield pair.finding("PD1013", evidence, what=what)
 
 
 def _last(name: str) -> str:

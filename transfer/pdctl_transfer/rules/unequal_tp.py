@@ -18,6 +18,9 @@ def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
     if not pair.unequal_tp:
         yield pair.held("unequal_tp", f"attention TP {pair.tp[0]} on both sides")
         return
+    if len(pair.engines) > 1:
+        yield pair.skipped("unequal_tp", "two engines share no protocol (PD1014)")
+        return
     states = _states(pair)
     verdicts: dict[str, list[str]] = {}
     for (kind, sharding), nhd in states.items():
