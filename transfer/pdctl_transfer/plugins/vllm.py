@@ -138,7 +138,7 @@ def _export(worker: Any) -> None:
                 pp=parallel.pipeline_parallel_size,
                 dp=parallel.data_parallel_size,
             ),
-            pp_rank=int(getattr(worker, "pp_rank", 0)),
+            pp_rank=_pp_rank() if parallel.pipeline_parallel_size > 1 else 0,
             layers=tuple(model.get_layers_start_end_indices(parallel)),
             kv_heads=model.get_total_num_kv_heads(),
             page_size=cache.block_size,
@@ -170,6 +170,12 @@ def __getattr__(name: str) -> Any:
 
         return _payload_type(import_module(f"{_NIXL}.metadata").NixlHandshakePayload)
     raise AttributeError(name)
+
+
+def _pp_rank() -> int:
+    from vllm.distributed import get_pp_group
+
+    return int(get_pp_group().rank_in_group)
 
 
 def _version() -> str:
