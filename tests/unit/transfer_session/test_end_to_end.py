@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from pdctl_transfer.session import decode
+from pdctl_transfer.session import sources
 from pdctl_transfer.session.cost import Way
 from tests.unit.transfer_session.world import FAST, World, manifest
 
@@ -17,7 +17,7 @@ def test_every_rank_gets_its_slice_and_nothing_else(
 ) -> None:
     """Whichever way the bytes travel. Small chunks, so that there are many, and fewer slots than chunks."""
     if way is not None:
-        monkeypatch.setattr(decode, "choose", lambda load, *rest, **more: possible(way, load))
+        monkeypatch.setattr(sources, "choose", lambda load, *rest, **more: possible(way, load))
     options = replace(FAST, chunk_bytes=4096, staging_bytes=16384, verify="full")
     with World(manifest("prefill", *src), manifest("decode", *dst), options) as world:
         senders, receivers, wrong = world.transfer()
@@ -28,7 +28,7 @@ def test_every_rank_gets_its_slice_and_nothing_else(
         assert all(h.reusable for h in [*senders, *receivers])
 
 
-def possible(way: Way, load: decode.Load) -> Way:
+def possible(way: Way, load: sources.Load) -> Way:
     if way == "packed" and any(strip.dst_run < 0 for strip in load.strips):
         return "staged"
     return way

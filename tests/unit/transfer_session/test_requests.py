@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric
-from pdctl_transfer.session import DecodePeer, Options, Rank, decode
+from pdctl_transfer.session import DecodePeer, Options, Rank, sources
 from pdctl_transfer.session.messages import (
     Ask,
     Confirm,
@@ -271,7 +271,7 @@ def test_a_lost_block_is_noticed_by_the_receiver(verify: Any) -> None:
 @pytest.mark.code("PD4041")
 def test_no_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it in quarantine: the request ends instead of waiting for ever."""
-    monkeypatch.setattr(decode, "choose", lambda *args, **more: "staged")
+    monkeypatch.setattr(sources, "choose", lambda *args, **more: "staged")
     with World(manifest("prefill", 1), manifest("decode", 2), SHORT) as w:
         scratch = only(w.prefill)[0].scratch
         while scratch.take() is not None:
@@ -287,7 +287,7 @@ def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
         prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
         _, receivers, wrong = w.transfer()
         assert receivers[0].wait(10) == "confirmed"
-        (to_prefill,) = decoder._links.values()
+        (to_prefill,) = decoder._finder.links.values()
         (to_decode,) = prefill._links
         room = next(rooms)
         receiver = decoder.open(room, w.at, ids())
@@ -320,7 +320,7 @@ def test_a_message_for_somebody_else_ends_the_link_and_nothing_more() -> None:
         _, receivers, _ = w.transfer()
         assert receivers[0].wait(10) == "confirmed"
         decoder = only(w.decode)[0]
-        (to_prefill,) = decoder._links.values()
+        (to_prefill,) = decoder._finder.links.values()
         decoder.loop.call(to_prefill.send, Lookup(1, 2))
         _, receivers, wrong = w.transfer()
         handle = receivers[0]

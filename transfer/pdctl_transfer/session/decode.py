@@ -5,109 +5,40 @@ and what landed was checked. Whatever ends it otherwise, its buffers stay quaran
 shown by being gone, that nothing more will land.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
-from pdctl_transfer.session.client import Address, Routes
-from pdctl_transfer.session.cost import Load, Way, choose
-from pdctl_transfer.session.life import Failure, Handle
+from pdctl_transfer.session.client import Address
+from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Check, Identity, Link, identity
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.messages import (
     AnyMessage,
-    Ask,
     Confirm,
     Done,
     Failed,
     Grant,
     Landed,
     Ready,
-    Route,
     Settled,
     Start,
 )
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.packing import Memory, Strip, chunks, id_runs
+from pdctl_transfer.session.packing import Memory, Strip, chunks
 from pdctl_transfer.session.quarantine import Quarantine
+from pdctl_transfer.session.receiving import ReceiveHandle, Request, Source
+from pdctl_transfer.session.sources import Finder
 from pdctl_transfer.session.staging import Lender, Order
 from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.verify import verify
-from pdctl_transfer.session.work import Part, pair_plan
 from pdctl_transfer.session.workers import Workers
 from pdctl_transfer.telemetry import Telemetry
-
-
-class ReceiveHandle(Handle):
-    """A request on the receiving side."""
-
-    def __init__(self, peer: "DecodePeer", room: int) -> None:
-        super().__init__(room, lambda failure: peer.loop.call(peer.fail_room, self, failure), "decode")
-        self._metadata: bytes = b""
-
-    @property
-    def metadata(self) -> bytes:
-        """What prefill sent along; complete once confirmed, empty before."""
-        return self._metadata if self.state == "confirmed" else b""
-
-
-class Source:
-    """One prefill rank that a request asked."""
-
-    def __init__(self, link: Link, part: Part | None = None) -> None:
-        self.link = link
-        self.part = part
-        self.asked = self.ready = self.started = self.done = False
-        self.settled = True
-        self.ways: dict[str, Way] = {}
-        self.order: Order | None = None
-        self.sums: dict[str, int] = {}
-
-    @property
-    def complete(self) -> bool:
-        """It has written everything, and what was staged is in place."""
-        return self.done and (self.order is None or self.order.complete)
-
-
-class Request:
-    """One request on the receiving side."""
-
-    def __init__(self, handle: ReceiveHandle, registry: Address, indices: dict[str, NDArray[np.int64]]) -> None:
-        self.handle, self.registry, self.indices = handle, registry, indices
-        self.room = handle.room
-        self.attempt = os.urandom(8).hex()
-        self.sources: dict[RankId, Source] = {}
-        self.timer: Timer | None = None
-        self.missing = ""
-        self.verifying = False
-
-    @property
-    def key(self) -> tuple[int, str]:
-        """What messages call it."""
-        return self.room, self.attempt
-
-    @property
-    def all_ready(self) -> bool:
-        """Every source has the room open."""
-        return bool(self.sources) and all(source.ready for source in self.sources.values())
-
-    @property
-    def complete(self) -> bool:
-        """Everything of every source is in place."""
-        return bool(self.sources) and all(source.complete for source in self.sources.values())
-
-    @property
-    def settled(self) -> bool:
-        """Nothing can land any more."""
-        return all(source.settled for source in self.sources.values())
 
 
 class DecodePeer:
@@ -138,8 +69,7 @@ class DecodePeer:
         self._memory = Memory(self._me.regions)
         self._area = Area(fabric, self.options.staging_bytes, self.options.chunk_bytes)
         self._lender = Lender(self.loop, self._area, self._memory, self._workers)
-        self._routes: dict[Address, Routes] = {}
-        self._links: dict[Address, Link] = {}
+        self._finder = Finder(self.loop, self._me, self, self._fail, staging=self._area.slots > 0)
         self._requests: dict[tuple[int, str], Request] = {}
         self._rooms: dict[int, Request] = {}
         self._quarantine = Quarantine(self.loop, self._me, self._released)
@@ -167,11 +97,8 @@ class DecodePeer:
 
         def leave() -> None:
             self._quarantine.close()
-            for routes in self._routes.values():
-                routes.close()
+            self._finder.close()
             self._area.close()
-            for link in list(self._links.values()):
-                link.close()
 
         self.loop.call(leave)
         self.loop.stop()
@@ -200,9 +127,9 @@ class DecodePeer:
             self._ended(request, refusal)
             return
         self._rooms[request.room] = self._requests[request.key] = request
-        request.timer = Timer(self.loop, lambda failure: self._expired(request, failure))
-        request.timer.arm(self.options.bootstrap_s, Failure("PD4032", "", "prefill"))
-        self._routes_of(request.registry).find(request.room, lambda route: self._routed(request, route))
+        request.timer = Timer(self.loop, lambda failure: self._fail(request, failure))
+        request.timer.arm(self.options.bootstrap_s, lambda: self._finder.why_not_met(request))
+        self._finder.find(request)
 
     def fail_room(self, handle: ReceiveHandle, failure: Failure) -> None:
         """`Handle.abort`, on the loop thread."""
@@ -210,98 +137,13 @@ class DecodePeer:
         if request is not None and request.handle is handle:
             self._fail(request, failure)
 
-    def _expired(self, request: Request, failure: Failure) -> None:
-        if request.handle.state == "bootstrapping":
-            failure = self._why_not_met(request)
-        self._fail(request, failure)
-
-    def _why_not_met(self, request: Request) -> Failure:
-        """What a request that never met its prefill ranks was waiting for."""
-        within = f"room {request.room}: after {self.options.bootstrap_s:g} s"
-        routes = self._routes_of(request.registry)
-        if not request.sources:
-            if routes.cause:
-                return Failure(routes.code, f"{within}, {routes.cause}", "prefill")
-            return Failure("PD4002", f"{within}, {request.missing or 'no answer'}", "prefill")
-        unready = [str(tuple(rank)) for rank, source in request.sources.items() if not source.ready]
-        return Failure("PD4032", f"{within}, not opened by prefill {', '.join(unready)}", "prefill")
-
-    # Finding the sources.
-
-    def _routes_of(self, registry: Address) -> Routes:
-        if registry not in self._routes:
-            self._routes[registry] = Routes(self.loop, registry, self.options)
-        return self._routes[registry]
-
-    def _routed(self, request: Request, route: Route) -> bool:
-        """True once the request needs no further answer."""
-        if self._rooms.get(request.room) is not request:
-            return True
-        request.missing = route.missing
-        if route.missing:
-            return False
-        mine = RankId(self._me.rank.pp, self._me.rank.tp)
-        try:
-            plan = pair_plan(route.manifest, self._me.encoded)
-        except TransferError:  # the handshake judges the pair, and both sides hear of it
-            request.sources = {
-                RankId(served.rank.pp, served.rank.tp): Source(self._link((served.host, served.port)))
-                for served in route.ranks
-            }
-            return True
-        if plan.prefill.parallel.dp == 1:
-            self._routes_of(request.registry).keep(route)
-        wanted = plan.prefill_ranks(mine)
-        for served in route.ranks:
-            rank = RankId(served.rank.pp, served.rank.tp)
-            if rank in wanted:
-                link = self._link((served.host, served.port))
-                request.sources[rank] = Source(link, plan.part(rank, mine))
-        for link in {id(source.link): source.link for source in request.sources.values()}.values():
-            self._ask(request, link)
-        return True
-
-    def _link(self, address: Address) -> Link:
-        link = self._links.get(address)
-        if link is None or link.channel.over:
-            channel = self.loop.connect(*address, self.options.secret, self.options.handshake_s)
-            link = self._links[address] = Link(self._me, channel, self, connector=True)
-        return link
-
-    def _ask(self, request: Request, link: Link) -> None:
-        """Ask the sources on this link, once it is ready."""
-        if not link.is_ready:
-            return
-        if link.is_silent:
-            self._fail(request, Failure("PD4005", f"{link.name} says nothing", "prefill"))
-            return
-        indices = {kind: ids.astype("<i8").tobytes() for kind, ids in request.indices.items()}
-        for source in request.sources.values():
-            if source.link is link and not source.asked:
-                source.asked, source.settled = True, False
-                source.ways = self._ways(source, request)
-                link.send(Ask(*request.key, indices, source.ways, self.options.verify))
-
-    def _ways(self, source: Source, request: Request) -> dict[str, Way]:
-        """How each kind travels from this source."""
-        if source.part is None:
-            return {}
-        transport = self._me.fabric.observed_transport()
-        ways: dict[str, Way] = {}
-        for kind, strips in source.part.strips.items():
-            ids = request.indices.get(kind)
-            if ids is not None and len(ids):
-                load = Load(strips, len(ids), len(id_runs(ids)))
-                ways[kind] = choose(load, transport, source.link.chunk_bytes, staging=self._area.slots > 0)
-        return ways
-
     # Links.
 
     def ready(self, link: Link) -> None:
         """Ask what waited for it."""
         self.telemetry.linked(link.name, link.handshake_s)
         for request in list(self._rooms.values()):
-            self._ask(request, link)
+            self._finder.ask(request, link)
 
     def silent(self, link: Link, failure: Failure) -> None:
         """Fail what waits for that rank; its connection tells later what became of it."""
@@ -310,11 +152,7 @@ class DecodePeer:
 
     def broken(self, link: Link, failure: Failure) -> None:
         """Fail what waits for that rank, and find out whether it still writes."""
-        address = next((where for where, known in self._links.items() if known is link), None)
-        if address is not None:
-            del self._links[address]
-        for routes in self._routes.values():
-            routes.forget()
+        address = self._finder.forget(link)
         for request in self._waiting_for(link):
             self._fail(request, failure)
         for request in list(self._requests.values()):
@@ -357,6 +195,7 @@ class DecodePeer:
                     source.done, source.settled, source.sums = True, True, sums
                     request.handle._metadata = request.handle._metadata or metadata
                     self._landed(request)
+                    self._release(request)
             case Failed(code=code, cause=cause, side=side):
                 self._fail(request, Failure(code, cause, "decode" if side == "decode" else "prefill"))
             case Settled():
@@ -367,8 +206,7 @@ class DecodePeer:
 
     def _met(self, request: Request) -> None:
         if request.all_ready and request.handle._life.advance("waiting") and request.timer is not None:
-            unsent = f"room {request.room}: nothing was sent in {self.options.waiting_s:g} s"
-            request.timer.arm(self.options.waiting_s, Failure("PD4030", unsent, "prefill"))
+            request.timer.arm(self.options.waiting_s, lambda: request.unsent(self.options))
 
     def _started(self, request: Request, source: Source) -> None:
         if self._rooms.get(request.room) is not request or source.started:
@@ -378,8 +216,7 @@ class DecodePeer:
         if staged:
             self._lender.start(self._order(request, source, staged))
         if request.handle._life.advance("transferring") and request.timer is not None:
-            late = f"room {request.room}: not complete in {self.options.transfer_s:g} s"
-            request.timer.arm(self.options.transfer_s, Failure("PD4031", late, "prefill"))
+            request.timer.arm(self.options.transfer_s, lambda: request.incomplete(self.options))
 
     def _order(self, request: Request, source: Source, staged: Mapping[str, tuple[Strip, ...]]) -> Order:
         limit = source.link.chunk_bytes
@@ -388,8 +225,13 @@ class DecodePeer:
         def grant(number: int, base: int) -> None:
             source.link.send(Grant(request.room, request.attempt, number, base))
 
-        source.order = Order(pieces, request.indices, grant, lambda: self._landed(request))
+        source.order = Order(pieces, request.indices, grant, lambda: self._placed(request))
         return source.order
+
+    def _placed(self, request: Request) -> None:
+        """A staged chunk is in place, or was left out because the request has failed."""
+        self._landed(request)
+        self._release(request)
 
     def _landed(self, request: Request) -> None:
         """Something came into place: when all is, look at it, then confirm."""

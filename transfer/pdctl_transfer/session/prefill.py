@@ -4,12 +4,7 @@ A room is complete when every decode rank that this rank feeds has asked. Each o
 confirmed by its receiver. The room is confirmed when all legs are; the first leg that fails fails all.
 """
 
-import math
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
-
-import numpy as np
+from collections.abc import Iterable
 
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
@@ -19,7 +14,7 @@ from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
 from pdctl_transfer.session.client import Registration
 from pdctl_transfer.session.leg import Leg, Sent
-from pdctl_transfer.session.life import Failure, Handle
+from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Check, Identity, Link, identity
 from pdctl_transfer.session.loop import Channel, Loop
 from pdctl_transfer.session.messages import (
@@ -38,48 +33,11 @@ from pdctl_transfer.session.messages import (
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.packing import Memory
 from pdctl_transfer.session.recent import Recent
+from pdctl_transfer.session.sending import Room, SendHandle
+from pdctl_transfer.session.settlement import Settlement
 from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.workers import Workers
 from pdctl_transfer.telemetry import Telemetry
-
-PROVE_EVERY_S: Final = 1.0
-UNPROVEN_S: Final = 60.0
-"""How long a proof is sought for a peer that is gone."""
-
-
-class SendHandle(Handle):
-    """A room on the sending side."""
-
-    def __init__(self, peer: "PrefillPeer", room: int) -> None:
-        super().__init__(room, lambda failure: peer.loop.call(peer.fail_room, self, failure), "prefill")
-        self._peer = peer
-
-    def send(self, indices: Mapping[str, Sequence[int]], metadata: bytes = b"") -> None:
-        """The room's state is in place: write the items with these ids, one list a kind, then deliver `metadata`.
-
-        The items must stay as they are until `reusable`. Call it once; a second call is ignored.
-        """
-        ids = {kind: np.asarray(values, dtype=np.int64).reshape(-1) for kind, values in indices.items()}
-        self._peer.loop.call(self._peer.send_room, self, Sent(ids, bytes(metadata)))
-
-
-class Room:
-    """One request on the sending side; `handle` is None while only decode has spoken of it."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.handle: SendHandle | None = None
-        self.legs: dict[RankId, Leg] = {}
-        self.expected: tuple[RankId, ...] | None = None
-        self.dp = 0
-        self.sent: Sent | None = None
-        self.timer: Timer | None = None
-        self.opened = time.monotonic()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every decode rank that this rank feeds has asked."""
-        return self.expected is not None and all(rank in self.legs for rank in self.expected)
 
 
 class PrefillPeer:
@@ -108,15 +66,13 @@ class PrefillPeer:
         self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
         self.memory = Memory(self.me.regions)
         self.scratch = Area(fabric, self.options.writers * self.options.chunk_bytes, self.options.chunk_bytes)
-        self._provers = Workers(f"pdctl-settle-{rank}", 1)
         self._rooms: dict[int, Room] = {}
         self._legs: dict[tuple[int, str], Leg] = {}
         self._ended = Recent(self.options.bootstrap_s)
         """Rooms that failed here, for decode ranks that ask too late."""
         self._given_up = Recent(self.options.bootstrap_s)
         """Rooms that decode gave up before they were opened here."""
-        self._unproven = Recent(math.inf)
-        """Rooms that the fabric may still be writing: it never proved otherwise, and the peer is gone."""
+        self._settlement = Settlement(self.loop, fabric, str(rank), self._drop)
         self._links: set[Link] = set()
         try:
             self._listener = self.loop.listen(self.options.host, 0, self._accept, self.options.secret)
@@ -150,7 +106,7 @@ class PrefillPeer:
 
         self.loop.call(end)
         self.workers.close(5.0)
-        self._provers.close(5.0)
+        self._settlement.close()
         self.scratch.close()
 
         def leave() -> None:
@@ -172,9 +128,8 @@ class PrefillPeer:
             return
         self._ended.forget(handle.room)
         room.handle = handle
-        room.opened = time.monotonic()
         room.timer = Timer(self.loop, lambda failure: self._fail(room, failure))
-        room.timer.arm(self.options.bootstrap_s, self._unasked(room))
+        room.timer.arm(self.options.bootstrap_s, lambda: room.unasked(self.options))
         self._registration.room_at(handle.room)
         fault = fallback_fault(self.me) or self._given_up.get(handle.room)
         if fault is not None:
@@ -304,7 +259,7 @@ class PrefillPeer:
         """Decode no longer wants it: stop, and say so once nothing more can land."""
         leg = self._legs.get((number, attempt))
         if leg is None:
-            if self._unproven.get(number) is None:
+            if not self._settlement.unproven(number):
                 link.send(Settled(number, attempt))
             return
         leg.link = link
@@ -329,8 +284,7 @@ class PrefillPeer:
         if handle is None or room.timer is None:
             return
         if room.complete and handle._life.advance("waiting") and room.sent is None:
-            unsent = f"room {room.room}: the prefill engine sent nothing in {self.options.waiting_s:g} s"
-            room.timer.arm(self.options.waiting_s, Failure("PD4030", unsent, "prefill"))
+            room.timer.arm(self.options.waiting_s, lambda: room.unsent(self.options))
         if room.sent is None or not room.complete:
             return
         for leg in room.legs.values():
@@ -349,15 +303,14 @@ class PrefillPeer:
             return
         leg.link.send(Start(leg.room, leg.attempt))
         if room.handle._life.advance("transferring") and room.timer is not None:
-            late = f"room {leg.room}: not confirmed in {self.options.transfer_s:g} s, {self._unconfirmed(room)}"
-            room.timer.arm(self.options.transfer_s, Failure("PD4031", late, "decode"))
+            room.timer.arm(self.options.transfer_s, lambda: room.unconfirmed(self.options))
 
     def finished(self, leg: Leg) -> None:
         """One of a leg's jobs has come to its end, good or bad."""
         room = self._rooms.get(leg.room)
         if leg.dead:
             if not leg.jobs:
-                self._settle(leg)
+                self._settlement.settle(leg)
         elif leg.failure is not None and room is not None:
             self._fail(room, leg.failure)
         elif leg.written and room is not None and room.sent is not None:
@@ -370,18 +323,9 @@ class PrefillPeer:
             way, items = leg.ways.get(kind, "direct"), len(sent.indices.get(kind, ()))
             self.telemetry.written(leg.room, leg.link.name, kind, way, tally, items)
 
-    def _unasked(self, room: Room) -> Failure:
-        cause = f"room {room.room}: no decode rank asked for it in {self.options.bootstrap_s:g} s"
-        return Failure("PD4032", cause, "decode")
-
-    def _unconfirmed(self, room: Room) -> str:
-        return "waiting for " + ", ".join(str(tuple(rank)) for rank, leg in room.legs.items() if not leg.confirmed)
-
     def _confirm(self, number: int) -> None:
         room = self._rooms.get(number)
-        if room is None or room.handle is None or not room.complete:
-            return
-        if not all(leg.confirmed for leg in room.legs.values()):
+        if room is None or room.handle is None or not room.confirmed:
             return
         self._close_room(room)
         for leg in room.legs.values():
@@ -402,7 +346,7 @@ class PrefillPeer:
             leg.link.send(Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))
             leg.released = lambda: self._maybe_free(room)
             if not leg.jobs:
-                self._settle(leg)
+                self._settlement.settle(leg)
         self._maybe_free(room)
 
     def _close_room(self, room: Room) -> None:
@@ -411,32 +355,9 @@ class PrefillPeer:
         if self._rooms.get(room.room) is room:
             del self._rooms[room.room]
 
-    def _settle(self, leg: Leg) -> None:
-        """The leg's write is over; if the fabric may still be writing, have it prove that it is not."""
-        if not leg.may_write:
-            self._drop(leg)
-            leg.settle()
-        elif leg.link.channel.over and time.monotonic() - leg.ended_at > UNPROVEN_S:
-            self._unproven.put(leg.room, leg.failure or Failure("PD4011", "unproven", "decode"))
-            self._drop(leg)
-        else:
-            self._provers.submit(lambda: self._prove(leg))
-        leg.released()
-
-    def _prove(self, leg: Leg) -> None:
-        """On a worker: ask the fabric for its proof, again each second until it has one."""
-        peer = leg.link.peer
-        leg.may_write = peer is not None and not self.me.fabric.settle(peer)
-        if leg.may_write:
-            self.loop.call(self.loop.later, PROVE_EVERY_S, self._settle, leg)
-        else:
-            self.loop.call(self._settle, leg)
-
     def _drop(self, leg: Leg) -> None:
         self._legs.pop((leg.room, leg.attempt), None)
 
     def _maybe_free(self, room: Room) -> None:
-        """Sources may be used again when nothing reads them, or when whoever was written to is gone."""
-        free = all(leg.settled or (leg.link.channel.over and not leg.jobs) for leg in room.legs.values())
-        if room.handle is not None and free:
+        if room.handle is not None and room.free:
             room.handle._life.settle()

@@ -40,6 +40,7 @@ class Order:
         self.slots: dict[int, int] = {}
         """Slots by the chunk they are lent for."""
         self.landed: set[int] = set()
+        """Chunks that landed and are not in place yet."""
         self.dropped = False
         self.seconds: dict[str, float] = {}
         """Time spent scattering, by kind."""
@@ -48,6 +49,11 @@ class Order:
     def complete(self) -> bool:
         """Every chunk is in place."""
         return self.scattered == len(self.chunks)
+
+    @property
+    def idle(self) -> bool:
+        """No chunk is being put into place."""
+        return not self.landed
 
     @property
     def wants(self) -> bool:
@@ -105,12 +111,12 @@ class Lender:
         kind = order.chunks[number][0]
         order.seconds[kind] = order.seconds.get(kind, 0.0) + seconds
         self._area.give(order.slots.pop(number))
+        order.landed.discard(number)
         order.scattered += 1
         if order.complete and order in self._orders:
             self._orders.remove(order)
         self._pump()
-        if not order.dropped:
-            order.done()
+        order.done()
 
     def _pump(self) -> None:
         """Grant while there are slots: to the order that holds fewest, the first of them in turn."""

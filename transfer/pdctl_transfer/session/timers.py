@@ -8,16 +8,16 @@ from pdctl_transfer.session.loop import Loop
 
 
 class Timer:
-    """Calls `expired` with the armed failure. Loop thread only."""
+    """Calls `expired` with the failure that says what is missing then. Loop thread only."""
 
     def __init__(self, loop: Loop, expired: Callable[[Failure], object]) -> None:
         self._loop, self._expired = loop, expired
         self._handle: asyncio.TimerHandle | None = None
 
-    def arm(self, seconds: float, failure: Failure) -> None:
-        """Replace the deadline."""
+    def arm(self, seconds: float, why: Callable[[], Failure]) -> None:
+        """Replace the deadline; `why` is asked when it passes."""
         self.stop()
-        self._handle = self._loop.later(seconds, self._expired, failure)
+        self._handle = self._loop.later(seconds, lambda: self._expired(why()))
 
     def stop(self) -> None:
         """No deadline any more."""
