@@ -28,7 +28,8 @@ class _Document(Capture, frozen=True):
 
     shared_memory: int | None = None
     own_addresses: tuple[str, ...] = ()
-    clock: float = 0.0
+    clock: tuple[float, float] = (0.0, 0.0)
+    """When it started and ended, by its own clock."""
 
 
 def collect(wants: Iterable[Want], router: RouterWant | None = None, *, software: bool = True) -> Snapshot:
@@ -70,8 +71,8 @@ def read_facts(name: str) -> HostFacts:
         document.files,
         shared_memory=document.shared_memory,
         own_addresses=document.own_addresses,
-        # the other clock was read at some moment between these two
-        clock_offset=(document.clock - after, document.clock - before),
+        # it started after `before` and ended before `after`
+        clock_offset=(document.clock[1] - after, document.clock[0] - before),
     )
 
 

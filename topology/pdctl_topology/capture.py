@@ -106,11 +106,12 @@ def resolved(name: str) -> list[str]:
 
 def main() -> None:
     """Print the capture of ROOT, with the facts that are no files."""
+    started = time.time()
     root = sys.argv[1] if len(sys.argv) > 1 else "/"
     document = capture(root)
     document["shared_memory"] = shared_memory(root.rstrip("/"))
     document["own_addresses"] = resolved(socket.gethostname())
-    document["clock"] = time.time()
+    document["clock"] = [started, time.time()]
     json.dump(document, sys.stdout)
 
 

@@ -7,9 +7,10 @@ is what engines then tell: requests hang, and every health check is green.
 from collections.abc import Iterator
 from ipaddress import ip_address
 
+from pdctl.preflight.facts import HostFacts
 from pdctl.preflight.rules.common import readable
 from pdctl.preflight.snapshot import Snapshot, label
-from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome
+from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Skipped
 
 
 def check(snapshot: Snapshot) -> Iterator[Outcome]:
@@ -24,13 +25,16 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
             else:
                 yield Held("addresses", subject, f"{given.text} is an address of this host")
         if several and not want.addresses:
-            if facts.own_addresses and all(
-                ip_address(item.partition("%")[0]).is_loopback for item in facts.own_addresses
-            ):
-                text = ", ".join(facts.own_addresses)
-                yield Finding("PD2204", subject, (Evidence(facts.host.name, text),), {"addresses": text})
-            else:
-                yield Held("addresses", subject, f"its name resolves to {', '.join(facts.own_addresses) or 'nothing'}")
+            yield _own_name(subject, facts)
+
+
+def _own_name(subject: str, facts: HostFacts) -> Outcome:
+    text = ", ".join(facts.own_addresses)
+    if not text:
+        return Skipped("addresses", subject, "its own name does not resolve, so what engines will tell is unknown")
+    if all(ip_address(item.partition("%")[0]).is_loopback for item in facts.own_addresses):
+        return Finding("PD2204", subject, (Evidence(facts.host.name, text),), {"addresses": text})
+    return Held("addresses", subject, f"its name resolves to {text}")
 
 
 def _fault(address: str, own: frozenset[str] | None, several: bool) -> str | None:

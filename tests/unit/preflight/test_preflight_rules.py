@@ -312,6 +312,7 @@ def test_addresses_that_are_told_to_peers(tmp_path: Path):
     assert fleet("10.0.0.2") == {"PD2203"}
     assert fleet("10.0.0.1") == set()
     assert fleet(None, ("127.0.1.1",)) == {"PD2204"}
+    assert fleet(None, ()) == set(), "unknown: skipped"
     assert fleet(None) == set()
 
 
