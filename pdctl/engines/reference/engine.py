@@ -84,11 +84,12 @@ class Engine:
         """Compute the next chunk of the prompt; with its last one, the first token."""
         start = request.done
         end = min(len(request.prompt), start - start % CHUNK + CHUNK)
-        hidden = self._forward(request, request.prompt[start:end], start)
+        tokens = request.prompt[start:end]
+        hidden = self._forward(request, tokens, start)
         request.computed += end - start
         following = list(request.prompt[start + 1 : end + 1])
         if end == len(request.prompt):
-            following.append(self._emit(request, hidden))
+            following.append(self._emit(request, hidden, tokens[-1]))
         if self.model.draft and not request.failure:
             request.proposal = self._propose(request, hidden, following, start)
 
@@ -100,15 +101,16 @@ class Engine:
         if proposal is None or request.failure:
             return
         request.verified += 1
+        request.proposals.append(proposal)
         if request.output[-1] == proposal:
             request.accepted += 1
             if not request.finish:
                 self._step(request)
 
     def _step(self, request: Request) -> None:
-        position = request.tokens - 1
-        hidden = self._forward(request, request.output[-1:], position)
-        token = self._emit(request, hidden)
+        position, last = request.tokens - 1, request.output[-1]
+        hidden = self._forward(request, [last], position)
+        token = self._emit(request, hidden, last)
         if self.model.draft and not request.failure and not request.finish:
             request.proposal = self._propose(request, hidden, [token], position)
 
@@ -120,8 +122,8 @@ class Engine:
     def _propose(self, request: Request, hidden: Tensor, following: Sequence[int], start: int) -> int:
         return self.model.propose(hidden, self._span(request, following, start), self.groups[request.group].pools)
 
-    def _emit(self, request: Request, hidden: Tensor) -> int:
-        logits = self.model.logits(hidden[-1:])[0]
+    def _emit(self, request: Request, hidden: Tensor, last: int) -> int:
+        logits = self.model.logits(hidden[-1], last)
         token, logprob = choose(logits, request.sampling, request.seed, request.tokens)
         if not finite(logprob):
             request.failure = Failure("PD3055", f"the model's output is not a number at token {request.tokens}")

@@ -69,7 +69,8 @@ class Model:
         self.stages = stage_layers(config.layers, pp)
         self._weights = Weights(config.seed, dtype)
         self._embed = self._weights.normal("embed", config.vocab, config.hidden, std=1.0)
-        self._head = self._weights.normal("head", config.vocab, config.hidden) * 2
+        self._head = self._weights.normal("head", config.vocab, config.hidden) * 1.5
+        self._skip = self._weights.normal("skip", config.vocab, config.hidden) * 1.5
         self._norm = self._weights.near_one("norm", config.hidden)
         self._layers = [[self._layer(layer, Shard(tp, rank)) for rank in range(tp)] for layer in range(config.layers)]
         self.draft = self._make_draft() if draft else None
@@ -96,9 +97,9 @@ class Model:
             hidden = self._stage(layers, hidden, span, pools[stage])
         return hidden
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """`[n, hidden]` → `[n, vocab]`."""
-        return linear(rms_norm(hidden, (self.config.hidden,), self._norm, self.config.eps), self._head)
+    def logits(self, hidden: Tensor, token: int) -> Tensor:
+        """Scores of what follows `token`, whose hidden state is `[hidden]`: `[vocab]`."""
+        return self._score(hidden, token, self._norm)
 
     def propose(self, hidden: Tensor, span: Span, pools: Sequence[Ranks]) -> int:
         """Run the draft over the target's hidden states of a span whose tokens are each the *next* one.
@@ -114,7 +115,12 @@ class Model:
         )
         states = [linear(torch.cat(parts, dim=1), draft.join) for _ in draft.ranks]
         states = self._apply(draft.ranks, states, span, pools[-1])
-        return int(linear(rms_norm(states[0][-1:], (config.hidden,), draft.norm, config.eps), self._head).argmax())
+        return int(self._score(states[0][-1], int(span.tokens[-1]), draft.norm).argmax())
+
+    def _score(self, hidden: Tensor, token: int, norm: Tensor) -> Tensor:
+        """Half from the hidden state, half from the token itself: so a draft, too, is right now and then."""
+        normed = rms_norm(hidden, (self.config.hidden,), norm, self.config.eps)
+        return linear(normed, self._head) + linear(self._embed[token], self._skip)
 
     def _stage(self, layers: range, hidden: Tensor, span: Span, ranks: Ranks) -> Tensor:
         states = [hidden] * self.tp

@@ -53,6 +53,7 @@ class Request:
     output: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     proposal: int | None = None
+    proposals: list[int] = field(default_factory=list)
     accepted: int = 0
     verified: int = 0
     finish: dict[str, Any] | None = None

@@ -15,14 +15,14 @@ from pdctl_transfer.fabric.base import Blocks
 class Damage:
     """Which bytes of each item of one buffer of rank 0 are damaged; `rows` and `units` choose from the item's axes."""
 
-    def __init__(self, key: Key, *, stage: int = 0, rows: Any = slice(None), units: Any = slice(None)) -> None:
-        self.key, self.stage, self.rows, self.units = key, stage, rows, units
+    def __init__(self, key: Key, *, rows: Any = slice(None), units: Any = slice(None), bit: int = 0) -> None:
+        self.key, self.rows, self.units, self.bit = key, rows, units, bit
 
     def mask(self, buffer: Buffer, shape: tuple[int, ...]) -> Any:
-        """What to xor into an item: it doubles or halves a float64, and changes the lowest bit of an int64."""
+        """What to xor into an item: it doubles or halves a float64, and changes one bit of an int64."""
         outer, units, *_ = shape
         flips = np.zeros((outer, units, buffer.inner_bytes // 8, 8), dtype=np.uint8)
-        byte, flip = (6, 0x10) if buffer.dtype.is_floating_point else (0, 0x01)
+        byte, flip = (6, 0x10) if buffer.dtype.is_floating_point else (0, 1 << self.bit)
         flips[self.rows, self.units, :, byte] = flip
         return flips.reshape(-1)
 
@@ -54,7 +54,7 @@ def damaging(damage: Damage, made: list[DamagingFabric]) -> Callable[[Engine], D
     """For `pair(prefill_fabric=…)`; the fabric is appended to `made`."""
 
     def make(engine: Engine) -> DamagingFabric:
-        pools = engine.groups[0].pools[damage.stage][0]
+        pools = engine.groups[0].pools[0][0]
         tensor = pools[damage.key]
         buffer = next(buffer for buffer in pools.buffers if buffer.key == damage.key)
         mask = damage.mask(buffer, tuple(tensor.shape[1:]))

@@ -11,7 +11,7 @@ from typing import Any
 from pdctl.engines.reference.engine import Engine
 from pdctl.engines.reference.link import PrefillLink, make_fabric, make_link
 from pdctl.engines.reference.options import EngineOptions
-from pdctl.engines.reference.request import Bootstrap, Request
+from pdctl.engines.reference.request import Bootstrap, Request, digest
 from pdctl.engines.reference.sampling import Sampling
 from pdctl.engines.reference.scheduler import Scheduler
 from pdctl_transfer.session import Options
@@ -35,7 +35,7 @@ class Flight:
     request: Request
     ended: threading.Event
 
-    def wait(self, timeout: float = 60) -> Request:
+    def wait(self, timeout: float = 240) -> Request:
         assert self.ended.wait(timeout), f"{self.request.rid} is still {self.request.phase}"
         return self.request
 
@@ -57,7 +57,7 @@ def start(
 
 def result(request: Request) -> tuple[Any, ...]:
     """What must be equal however a request was computed."""
-    return request.failure, tuple(request.output), request.finish, len(request.prompt)
+    return request.failure, tuple(request.output), request.finish, digest(request.prompt), tuple(request.proposals)
 
 
 @contextmanager
