@@ -24,8 +24,10 @@ def command(
     from pdctl.up.logs import follow_logs, print_logs
 
     name = fleet_name(fleet)
-    launcher = LocalLauncher(FleetFolder(name).units)
-    known = launcher.known()
+    folder = FleetFolder(name)
+    launcher = LocalLauncher(folder.units)
+    state = folder.read()
+    known = [entry.name for entry in state.units if entry.name in launcher.known()] if state else list(launcher.known())
     if unit is not None and unit not in known:
         raise InputError(f"{name} has no unit {unit}", code="PD3015", hint=f"it has {', '.join(known) or 'none'}")
     logs: dict[str, Path] = {one: launcher.log(one) for one in ([unit] if unit else known)}

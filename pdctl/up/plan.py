@@ -13,7 +13,7 @@ from pdctl.fleet.rules import host_of
 from pdctl.launch.base import Unit
 from pdctl.launch.state import UnitEntry
 from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
-from pdctl.up.ports import PortBook
+from pdctl.up.ports import PortBook, is_free
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 ROUTER = "router"
@@ -67,11 +67,16 @@ class FleetPlan:
 class _Planner:
     loaded: LoadedFleet
     recorded: Mapping[str, Mapping[str, int]]
+    running: frozenset[str]
     book: PortBook = field(default_factory=PortBook)
 
     def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str) -> dict[str, int]:
-        """Given ports as they are; of the others, those of the last run where the unit may still have them."""
-        last = self.recorded.get(name, {})
+        """Given ports as they are; of the others, those of the last run where the unit has them or can have them."""
+        last = {
+            purpose: port
+            for purpose, port in self.recorded.get(name, {}).items()
+            if name in self.running or is_free(host, port)
+        }
         chosen = {purpose: port for purpose in purposes if (port := given.get(purpose) or last.get(purpose))}
         for port in chosen.values():
             self.book.take(port)
@@ -119,12 +124,16 @@ class _Planner:
         return Unit(ROUTER, ROUTER, argv, dict(router.env), ports=ports, grace_s=5), kind
 
 
-def make_plan(loaded: LoadedFleet, recorded: Mapping[str, Mapping[str, int]] | None = None) -> FleetPlan:
-    """Settle ports and command lines. `recorded`: ports of units that still run, by unit and purpose.
+def make_plan(
+    loaded: LoadedFleet,
+    recorded: Mapping[str, Mapping[str, int]] | None = None,
+    running: frozenset[str] = frozenset(),
+) -> FleetPlan:
+    """Settle ports and command lines. `recorded`: ports of the last run, by unit and purpose; `running`: who has them.
 
     Raises InputError at the fleet file's line for what the engine, the router or the launcher cannot do.
     """
-    planner = _Planner(loaded, recorded or {})
+    planner = _Planner(loaded, recorded or {}, running)
     router_port = loaded.fleet.router.port
     given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
     for port in (*given, *([router_port] if router_port else [])):

@@ -31,7 +31,8 @@ def bring_up(
     """Bring the fleet up and return its state.
 
     Raises GateError (PD3003) if it is up already, whatever a phase raises, and Interrupted (PD3001) on Ctrl-C, SIGTERM
-    or SIGHUP. In the last two cases everything that was started is taken down first, unless `keep`.
+    or SIGHUP. In the last two cases everything is taken down first, unless `keep`; of a fleet that was up and only lost
+    a unit, what still runs is left running.
     """
     folder, watch = FleetFolder(loaded.fleet.name), events or Silent()
     launcher = LocalLauncher(folder.units)
@@ -55,10 +56,10 @@ def bring_up(
             folder.write(state)
         except BaseException as error:
             with _undisturbed():
-                if not keep:
-                    if any(_may_run(launcher, name) for name in launcher.known()):
-                        watch.cleaning(f"taking {loaded.fleet.name} down again")
-                    take_down(folder, launcher)
+                if before is not None and before.phase == UP:
+                    _give_up_repair(run, state, folder)
+                elif not keep:
+                    _undo(run, folder)
             raise _as_ours(error) from error
     return state
 
@@ -67,11 +68,13 @@ def _prepare(loaded: LoadedFleet, launcher: Launcher, before: FleetState | None,
     """The plan, with running units adopted where they are as planned; all others of an earlier run are ended."""
     running = [name for name in launcher.known() if launcher.status(name).state == "running"]
     entries = {entry.name: entry for entry in (before.units if before else ())}
-    if before is not None and before.phase == UP and entries and set(entries) <= set(running):
-        changed = "" if before.digest == loaded.digest else "; the fleet file has changed since"
-        message = f"{before.fleet} is already up at {before.url}{changed}"
-        raise GateError(message, code="PD3003", hint=f"`pdctl status {before.fleet}`, `pdctl down {before.fleet}`")
-    plan = make_plan(loaded, {name: entries[name].ports for name in running if name in entries})
+    if before is not None and before.phase == UP and set(running) & set(entries):
+        changed = before.digest != loaded.digest
+        if changed or set(entries) <= set(running):
+            note = ", and the fleet file has changed since" if changed else ""
+            hint = f"`pdctl status {before.fleet}` looks at it, `pdctl down {before.fleet}` takes it down"
+            raise GateError(f"{before.fleet} is already up at {before.url}{note}", code="PD3003", hint=hint)
+    plan = make_plan(loaded, {name: entry.ports for name, entry in entries.items()}, frozenset(running))
     planned = {unit.name: unit.digest for unit in plan.units}
     adopted = frozenset(name for name in running if launcher.status(name).digest == planned.get(name))
     leftover = [name for name in launcher.known() if name not in adopted]
@@ -103,6 +106,19 @@ def _recorded(run: Bringup, state: FleetState, folder: FleetFolder, entry: Phase
     folder.write(state)
     run.events.phase_ended(entry)
     return state
+
+
+def _undo(run: Bringup, folder: FleetFolder) -> None:
+    """Take down all of a fleet that did not come up."""
+    if any(_may_run(run.launcher, name) for name in run.launcher.known()):
+        run.events.cleaning(f"taking {folder.name} down again")
+    take_down(folder, run.launcher)
+
+
+def _give_up_repair(run: Bringup, state: FleetState, folder: FleetFolder) -> None:
+    """End only what this run started: a degraded fleet that serves is better than none."""
+    run.launcher.stop([unit.name for unit in run.plan.units if unit.name not in run.running])
+    folder.write(replace(state, phase=UP, since=time.time()))
 
 
 def take_down(folder: FleetFolder, launcher: Launcher) -> None:

@@ -14,6 +14,7 @@ import json
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -22,8 +23,9 @@ def main() -> None:
     parser.add_argument("--role", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--misbehave", default="")
+    parser.add_argument("--crash-if", type=Path, help="crash if this file exists")
     given, _ = parser.parse_known_args()
-    how = given.misbehave
+    how = "crash" if given.crash_if and given.crash_if.exists() else given.misbehave
     print(f"fake {given.role} begins", flush=True)
     if how == "crash":
         print("out of imaginary memory", flush=True)

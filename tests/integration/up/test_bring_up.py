@@ -4,9 +4,11 @@ import json
 import os
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
+from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import FleetFolder, state_root
 from pdctl.up.phases import NAMES
 from tests.integration.up.conftest import Fleet, until
@@ -175,6 +177,37 @@ def test_a_killed_engine_comes_back_and_the_fleet_is_whole_again(fleet: Fleet) -
     assert fleet.unit("decode-0")["last_exit"] == "killed by SIGKILL"
 
 
+def test_an_engine_given_up_is_repaired_by_up_and_a_failed_repair_leaves_what_still_serves(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    """A degraded fleet must not be taken down by the attempt to make it whole."""
+    fault = tmp_path / "fault"
+    fleet.write(decode=f"[{{name: decode}}, {{name: more, args: [--crash-if, {fault}]}}]")
+    assert fleet.up().returncode == 0
+    before = {unit["name"]: unit["pid"] for unit in fleet.status()["units"]}
+    LocalLauncher(FleetFolder(fleet.name).units).stop(["more-0"])
+    fault.touch()
+    assert "more-0 ended before it was ready" in fleet.up().stderr
+    status = fleet.status()
+    assert (status["phase"], status["ok"]) == ("up", False)
+    assert {unit["name"]: unit["pid"] for unit in status["units"]} == {**before, "more-0": None}
+    fault.unlink()
+    assert fleet.up().returncode == 0
+    after = {unit["name"]: unit["pid"] for unit in fleet.status()["units"]}
+    assert {name for name in before if before[name] != after[name]} == {"more-0"}
+
+
+@pytest.mark.code("PD3003")
+def test_a_running_fleet_whose_file_has_changed_is_not_touched(fleet: Fleet) -> None:
+    assert fleet.up().returncode == 0
+    LocalLauncher(FleetFolder(fleet.name).units).stop(["decode-0"])
+    fleet.write(decode="{replicas: 2}")
+    again = fleet.up()
+    assert again.returncode == 3
+    assert "error PD3003  fake is already up at " in again.stderr
+    assert "and the fleet file has changed since" in again.stderr
+
+
 def test_a_frozen_engine_is_not_called_ready(fleet: Fleet) -> None:
     assert fleet.up().returncode == 0
     os.kill(fleet.unit("decode-0")["pid"], signal.SIGSTOP)
@@ -218,7 +251,7 @@ def test_logs_of_an_unknown_unit(fleet: Fleet) -> None:
     assert fleet.up().returncode == 0
     logs = fleet.run("logs", fleet.name, "decode-9")
     assert logs.returncode == 2
-    assert "error PD3015  fake has no unit decode-9\n  it has decode-0, prefill-0, router\n" in logs.stderr
+    assert "error PD3015  fake has no unit decode-9\n  it has prefill-0, decode-0, router\n" in logs.stderr
 
 
 def test_logs_follow_what_is_written(fleet: Fleet) -> None:

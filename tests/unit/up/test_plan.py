@@ -1,5 +1,6 @@
 """From a fleet file to command lines: ports, hosts, router flags, and what cannot be is told at the file's line."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,18 @@ def test_ports_are_distinct_below_the_ephemeral_range_and_count_up_from_a_given_
     ports = [port for unit in plan.units for port in unit.ports.values()]
     assert len(ports) == len(set(ports))
     assert all(20000 <= port < 32768 for port in ports)
+
+
+def test_a_restarted_fleet_keeps_its_ports_where_they_are_still_free() -> None:
+    """Or the router, which names them, would have to be restarted for every engine that is repaired."""
+    first = make_plan(load())
+    recorded = {unit.name: dict(unit.ports) for unit in first.units}
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", recorded["decode-0"]["http"]))
+        held.listen()
+        ports = {unit.name: dict(unit.ports) for unit in make_plan(load(), recorded).units}
+    assert ports["prefill-0"] == recorded["prefill-0"]
+    assert ports["decode-0"] != recorded["decode-0"]
 
 
 def test_a_unit_that_still_runs_keeps_its_ports_so_that_it_can_be_adopted() -> None:
