@@ -92,6 +92,6 @@ class RealEngine:
                 pool = mine[int(seen[-1]) if seen else 0].pool
                 lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
                 reason = lines[-1] if lines else f"exit status {done.returncode}"
-                message = f"{pool.key}: {self.name} refuses its flags: {reason}"
+                message = f"{self.name} refuses its flags: {reason}"
                 hint = "`pdctl up --plan` shows the command line; the engine's --help what it takes"
                 raise InputError(message, where=f"{pool.key}.args", code="PD3103", hint=hint)

@@ -97,9 +97,9 @@ def test_ranks_on_one_cpu_are_bound_or_sglang_refuses_more_than_numa_nodes() -> 
 )
 def test_a_flag_that_hides_a_field_is_refused(engine: str, words: list[str], field: str) -> None:
     """The check would judge the field and the engine obey the flag."""
-    with pytest.raises(InputError, match=rf"decode\.args\.0: .* is what `{field}` sets") as caught:
+    with pytest.raises(InputError, match=f"{words[0]} is what `{field}` sets") as caught:
         command(fleet(engine, decode={"args": words}), "decode")
-    assert caught.value.code == "PD3102"
+    assert (caught.value.code, caught.value.where) == ("PD3102", "decode.args.0")
 
 
 @pytest.mark.code("PD3103")
@@ -113,9 +113,9 @@ def test_what_the_engines_parser_refuses_names_the_pool(monkeypatch: pytest.Monk
     script += " sys.exit('error: unrecognized arguments: --nope') if '--nope' in argv else None\n"
     monkeypatch.setattr(type(engine), "parser", script)
     loaded = fleet("sglang", decode={"args": ["--nope"]})
-    with pytest.raises(InputError, match="decode: sglang refuses its flags: error: unrecognized") as caught:
+    with pytest.raises(InputError, match=r"^sglang refuses its flags: error: unrecognized") as caught:
         engine.validate([instance(loaded, "prefill"), instance(loaded, "decode")])
-    assert caught.value.code == "PD3103"
+    assert (caught.value.code, caught.value.where) == ("PD3103", "decode.args")
     engine.validate([instance(loaded, "prefill")])
 
 
