@@ -98,9 +98,9 @@ class Fleet:
         return status, json.loads(content)["choices"][0]["text"]
 
 
-def example(name: str, **changes: Any) -> dict[str, Any]:
+def example(shipped: str, /, **changes: Any) -> dict[str, Any]:
     """A shipped example with some of its sections changed: mappings are merged, anything else replaced."""
-    document = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    document = yaml.safe_load((EXAMPLES / f"{shipped}.yaml").read_text())
     document["router"].pop("port")  # a free one, so that tests and people do not meet
     for key, value in changes.items():
         document[key] = {**document.get(key, {}), **value} if isinstance(value, dict) else value
