@@ -53,7 +53,7 @@ def _hca(tree: Tree, name: str, nodes: dict[str, bool] | None) -> Hca:
         node_guid=tree.read(f"{here}/node_guid") or None,
         pci=path[-1] if path else None,
         pci_path=path,
-        numa=numa_of(tree, f"{here}/device/numa_node"),
+        numa=_numa(tree, here, path),
         physical_function=physical.rsplit("/", 1)[-1] if physical else None,
         virtual_functions=int(functions) if functions.isdigit() else 0,
         netdevs=netdevs,
@@ -64,6 +64,12 @@ def _hca(tree: Tree, name: str, nodes: dict[str, bool] | None) -> Hca:
             if number.isdigit()
         ),
     )
+
+
+def _numa(tree: Tree, here: str, path: tuple[str, ...]) -> int | None:
+    """The node of the device, or of the PCI function behind it: newer drivers put an auxiliary device between."""
+    own = numa_of(tree, f"{here}/device/numa_node")
+    return own if own is not None or not path else numa_of(tree, f"/sys/bus/pci/devices/{path[-1]}/numa_node")
 
 
 def _port(tree: Tree, here: str, number: int) -> Port:

@@ -56,6 +56,16 @@ def test_data_counters_are_given_in_bytes_not_words(tmp_path: Path):
     assert host.hcas[0].ports[0].counters == {"port_xmit_bytes": 1000}
 
 
+def test_an_adapter_behind_an_auxiliary_device_lies_where_its_pci_function_does(tmp_path: Path):
+    function = "pci0000:10/0000:10:01.0/0000:11:00.0"
+    machine = {
+        "hca": [{"name": "ionic_0", "at": f"{function}/ionic.rdma.0"}],
+        "gpu": [{"at": function, "class": "0x020000", "numa": 1}],
+    }
+    hca = read_host(FolderTree(machines.write(machine, tmp_path))).hcas[0]
+    assert (hca.pci, hca.numa, len(hca.pci_path)) == ("0000:11:00.0", 1, 3)
+
+
 def test_gid_entries_that_cannot_be_read_are_counted_not_taken_for_empty(tmp_path: Path):
     port = machines.host("odd-ones", tmp_path).hca("mlx5_0").ports[0]
     assert (port.gids, port.gid_slots, port.gid_faults) == ((), 8, 8)
