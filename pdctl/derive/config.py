@@ -4,15 +4,13 @@ A key that is missing, of the wrong type or out of range is a `ConfigError`; not
 nest the language model's keys; `Config.text` finds them, and a key keeps its full path in messages.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from pdctl.errors import ConfigError
+from pdctl_transfer.layout.digest import NESTED
 
-#: Where multimodal configs keep the language model, in the order in which engines look.
-NESTED: Final = ("thinker_config", "llm_config", "language_config", "text_config")
 #: Larger than any real size, small enough that no product of a few of them is absurd.
 MAX_SIZE: Final = 2**24
 MAX_LAYERS: Final = 4096
@@ -106,9 +104,3 @@ class Config:
 def _shown(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def digest(values: Mapping[str, Any]) -> str:
-    """`sha256:…` over canonical JSON: sorted keys, no spaces."""
-    data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return "sha256:" + hashlib.sha256(data.encode()).hexdigest()

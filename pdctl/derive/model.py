@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pdctl.derive.config import Config, digest
+from pdctl.derive.config import Config
 from pdctl.derive.families import attention, layers, recurrent, sparse
 from pdctl.derive.geometry import Geometry
+from pdctl_transfer.layout.digest import geometry_digest
 
 #: Keys of state that no family here describes. Where one is set, a layout would be a guess.
 UNKNOWN_STATE: Final[Mapping[str, str]] = {
@@ -28,82 +29,6 @@ UNKNOWN_STATE: Final[Mapping[str, str]] = {
 LOOPS: Final = ("loop_num", "num_loops")
 #: Prefixes of keys that describe a recurrent state. Without a family that reads them, a layout would leave it out.
 RECURRENT_PREFIXES: Final = ("mamba_", "ssm_", "linear_num_", "rwkv", "gla_", "lightning_")
-
-#: What the digest is taken over: keys that shape a buffer. Paths, versions, tokens and weights do not.
-GEOMETRY_KEYS: Final = frozenset(
-    [
-        "num_hidden_layers",
-        "hidden_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "n_head_kv",
-        "num_kv_heads",
-        "multi_query_group_num",
-        "num_attention_groups",
-        "multi_query",
-        "new_decoder_architecture",
-        "head_dim",
-        "attention_head_dim",
-        "v_head_dim",
-        "swa_num_key_value_heads",
-        "swa_head_dim",
-        "swa_v_head_dim",
-        "attention_other_setting",
-        "global_head_dim",
-        "num_global_key_value_heads",
-        "layer_types",
-        "layers_block_type",
-        "hybrid_override_pattern",
-        "hybrid_layer_pattern",
-        "full_attention_interval",
-        "attention_k_eq_v",
-        "sliding_window",
-        "sliding_window_pattern",
-        "use_sliding_window",
-        "kv_lora_rank",
-        "qk_rope_head_dim",
-        "use_mla_nope",
-        "index_topk",
-        "index_head_dim",
-        "index_kpool",
-        "indexer_types",
-        "cli_factor",
-        "index_topk_pattern",
-        "index_topk_freq",
-        "index_skip_topk_offset",
-        "linear_num_key_heads",
-        "linear_num_value_heads",
-        "linear_key_head_dim",
-        "linear_value_head_dim",
-        "linear_conv_kernel_dim",
-        "linear_attn_config",
-        "linear_num_heads",
-        "linear_head_dim",
-        "mamba_ssm_dtype",
-        "mamba_num_heads",
-        "mamba_head_dim",
-        "n_groups",
-        "mamba_n_groups",
-        "ssm_state_size",
-        "conv_kernel",
-        "mamba_d_conv",
-        "mamba_n_heads",
-        "mamba_d_head",
-        "mamba_d_ssm",
-        "mamba_d_state",
-        "mamba_expand",
-        "ple_layer_ids",
-        "ngram_size",
-        "hc_count",
-        "ple_conv_kernel_size",
-        "indexer_n_heads",
-        "indexer_kv_heads",
-        "indexer_head_dim",
-        "indexer_compress_ratio",
-        "indexer_layer_ids",
-        "sparse_attention_config",
-    ]
-)
 
 
 def read_geometry(config: Config) -> Geometry:
@@ -135,10 +60,8 @@ def read_geometry(config: Config) -> Geometry:
 
 
 def config_digest(config: Config) -> str:
-    """`sha256:…` over the geometry keys of the language model's part, as canonical JSON."""
-    return digest(
-        {key: value for key, value in config.text().data.items() if key in GEOMETRY_KEYS and value is not None}
-    )
+    """`sha256:…` over the geometry keys of the language model's part, as the engines' plugin takes it."""
+    return geometry_digest(config.data)
 
 
 def family(config: Config) -> str | None:

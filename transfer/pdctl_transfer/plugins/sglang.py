@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from pdctl_transfer import __version__
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.layout.digest import folder_digest
 from pdctl_transfer.layout.manifest import Manifest, Model, Parallel, Role, Transfer
 from pdctl_transfer.layout.read import decode_manifest, encode_manifest
 from pdctl_transfer.plugins import peer
@@ -109,7 +110,7 @@ def _live(manager: Any, queue: Any, role: Role) -> Manifest:
         Side(
             role=role,
             engine_version=version("sglang"),
-            model=Model(_name(arguments), text.get("model_type")),
+            model=Model(_name(arguments), text.get("model_type"), folder_digest(str(arguments.model_path))),
             transfer=Transfer(backend, backend_version(backend)),
             parallel=Parallel(
                 attn_tp=manager.attn_tp_size, attn_cp=manager.attn_cp_size, pp=manager.pp_size, dp=manager.attn_dp_size

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from pdctl_transfer.layout.digest import folder_digest
 from pdctl_transfer.layout.manifest import Manifest, Model, Parallel, Role
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.plugins.guard import enabled, guarded
@@ -130,7 +131,7 @@ def _export(worker: Any) -> None:
         Side(
             role=role,
             version=_version(),
-            model=Model(name, text.get("model_type")),
+            model=Model(name, text.get("model_type"), folder_digest(str(model.model))),
             backend="nixl",
             backend_version=backend_version("nixl"),
             parallel=Parallel(

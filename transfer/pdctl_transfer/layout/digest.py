@@ -1,0 +1,110 @@
+"""Which model a layout belongs to: a digest over the keys of its config that shape buffers.
+
+It stands in the transfer core because both take it: pdctl from a config.json before anything starts, and the plugin
+inside the engines, which tells two models of one name apart, and one model under two names together.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+#: Where multimodal configs keep the language model, in the order in which engines look.
+NESTED: Final = ("thinker_config", "llm_config", "language_config", "text_config")
+
+#: What the digest is taken over: keys that shape a buffer. Paths, versions, tokens and weights do not.
+GEOMETRY_KEYS: Final = frozenset(
+    [
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "n_head_kv",
+        "num_kv_heads",
+        "multi_query_group_num",
+        "num_attention_groups",
+        "multi_query",
+        "new_decoder_architecture",
+        "head_dim",
+        "attention_head_dim",
+        "v_head_dim",
+        "swa_num_key_value_heads",
+        "swa_head_dim",
+        "swa_v_head_dim",
+        "attention_other_setting",
+        "global_head_dim",
+        "num_global_key_value_heads",
+        "layer_types",
+        "layers_block_type",
+        "hybrid_override_pattern",
+        "hybrid_layer_pattern",
+        "full_attention_interval",
+        "attention_k_eq_v",
+        "sliding_window",
+        "sliding_window_pattern",
+        "use_sliding_window",
+        "kv_lora_rank",
+        "qk_rope_head_dim",
+        "use_mla_nope",
+        "index_topk",
+        "index_head_dim",
+        "index_kpool",
+        "indexer_types",
+        "cli_factor",
+        "index_topk_pattern",
+        "index_topk_freq",
+        "index_skip_topk_offset",
+        "linear_num_key_heads",
+        "linear_num_value_heads",
+        "linear_key_head_dim",
+        "linear_value_head_dim",
+        "linear_conv_kernel_dim",
+        "linear_attn_config",
+        "linear_num_heads",
+        "linear_head_dim",
+        "mamba_ssm_dtype",
+        "mamba_num_heads",
+        "mamba_head_dim",
+        "n_groups",
+        "mamba_n_groups",
+        "ssm_state_size",
+        "conv_kernel",
+        "mamba_d_conv",
+        "mamba_n_heads",
+        "mamba_d_head",
+        "mamba_d_ssm",
+        "mamba_d_state",
+        "mamba_expand",
+        "ple_layer_ids",
+        "ngram_size",
+        "hc_count",
+        "ple_conv_kernel_size",
+        "indexer_n_heads",
+        "indexer_kv_heads",
+        "indexer_head_dim",
+        "indexer_compress_ratio",
+        "indexer_layer_ids",
+        "sparse_attention_config",
+    ]
+)
+
+
+def geometry_digest(config: Mapping[str, Any]) -> str:
+    """`sha256:…` over the geometry keys of the language model's part of a config.json, as canonical JSON."""
+    for key in NESTED:
+        inner = config.get(key)
+        if isinstance(inner, Mapping):
+            return geometry_digest(inner)
+    values = {key: value for key, value in config.items() if key in GEOMETRY_KEYS and value is not None}
+    data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(data.encode()).hexdigest()
+
+
+def folder_digest(folder: str) -> str | None:
+    """The digest of the config.json in a model's folder; None where there is none that can be read."""
+    try:
+        config = json.loads((Path(folder) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return geometry_digest(config) if isinstance(config, dict) else None
