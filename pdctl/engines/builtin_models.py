@@ -1,7 +1,7 @@
 """Tiny models with real random weights for the real engines, made once and kept in the cache.
 
-`builtin:tiny-llama` (dense GQA) and `builtin:tiny-qwen3-next` (gated delta net + attention + experts) let the shipped
-examples run without a download. The weights are drawn from a seed and saved: engines' own `--load-format dummy`
+`builtin:tiny-llama` (dense GQA; `tiny-llama-deep` has a layer more) and `builtin:tiny-qwen3-next` (gated delta net,
+attention and experts) let the shipped examples run without a download. The weights are drawn from a seed and saved: engines' own `--load-format dummy`
 repeats one token for ever, and so would hide every wrong byte of a transfer.
 """
 
@@ -37,19 +37,21 @@ _COMMON: Final[dict[str, Any]] = {
     "dtype": "bfloat16",
 }
 
+_LLAMA: Final[dict[str, Any]] = _COMMON | {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "rope_theta": 10000.0,
+}
+
 CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "tiny-llama": _COMMON
-    | {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": 128,
-        "intermediate_size": 256,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "rope_theta": 10000.0,
-    },
+    "tiny-llama": _LLAMA,
+    "tiny-llama-deep": _LLAMA | {"num_hidden_layers": 3},
     "tiny-qwen3-next": _COMMON
     | {
         "architectures": ["Qwen3NextForCausalLM"],

@@ -124,10 +124,11 @@ def test_misfits_are_refused_while_they_run(misfits: Fleet) -> None:
 
 
 def test_another_model_is_refused_by_the_plugin(misfits: Fleet, tmp_path: Path) -> None:
-    """A prefill engine of another model of the same geometry, started by hand: every length agrees."""
-    document = example("sglang-cpu", name="sglang-other")
-    document["model"]["name"] = "another"
+    """A prefill engine of another model, started by hand: its pages have the same length, there are more of them."""
+    document = example("sglang-cpu", name="sglang-other", model={"path": "builtin:tiny-llama-deep"})
     other = Fleet(tmp_path, document).instance("prefill-0", http=free_port(), bootstrap=free_port())
+    adapter("sglang").ship_core([other.pool])
+    adapter("sglang").needs(other.fleet, other.pool)
     made, log = adapter("sglang").command(other), tmp_path / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
