@@ -1,8 +1,8 @@
 """Tiny models with real random weights for the real engines, made once and kept in the cache.
 
 `builtin:tiny-llama` (dense GQA; `tiny-llama-deep` has a layer more) and `builtin:tiny-qwen3-next` (gated delta net,
-attention and experts) let the shipped examples run without a download. The weights are drawn from a seed and saved: engines' own `--load-format dummy`
-repeats one token for ever, and so would hide every wrong byte of a transfer.
+attention and experts) let the shipped examples run without a download. The weights are drawn from a seed and saved:
+engines' own `--load-format dummy` repeats one token for ever, and so would hide every wrong byte of a transfer.
 """
 
 import json
