@@ -129,6 +129,16 @@ class PrefillLink:
             wake,
         )
 
+    def metrics(self) -> list[str]:
+        """What each rank's peer has counted, in Prometheus' text format."""
+        return [peer.telemetry.exposition() for group in self._peers for peer, _ in group]
+
+    def refuse(self, request: Request, reason: str) -> None:
+        """Whoever asks for its room is told at once."""
+        if request.bootstrap:
+            for peer, _ in self._peers[request.group]:
+                peer.open(request.bootstrap.room).abort(reason)
+
     def close(self) -> None:
         """Leave the registry, then end it, then the fabric."""
         for group in self._peers:
@@ -166,6 +176,13 @@ class DecodeLink:
             self._eos,
             wake,
         )
+
+    def metrics(self) -> list[str]:
+        """What each rank's peer has counted, in Prometheus' text format."""
+        return [peer.telemetry.exposition() for group in self._peers for peer, _ in group]
+
+    def refuse(self, request: Request, reason: str) -> None:
+        """Nothing to tell: prefill has not been asked, and gives the room up by its own deadline."""
 
     def close(self) -> None:
         """End the peers, then the fabric."""

@@ -41,6 +41,12 @@ class Link(Protocol):
     def open(self, request: Request, wake: Callable[[], None]) -> Transfer:
         """Begin the transfer of a request that has its place; `wake` is called when it has ended."""
 
+    def metrics(self) -> list[str]:
+        """What each rank's peer has counted, in Prometheus' text format."""
+
+    def refuse(self, request: Request, reason: str) -> None:
+        """Tell the other side of a request that ended before it had its place."""
+
     def close(self) -> None:
         """End all transfers and leave."""
 
@@ -92,6 +98,10 @@ class Scheduler:
     def abort(self, rid: str, reason: str) -> None:
         """End a request that is no longer wanted; unknown ids are ignored, it may just have ended."""
         self._post(lambda: self._abort(rid, reason))
+
+    def transfer_metrics(self) -> list[str]:
+        """What the ranks' peers have counted; nothing on an aggregate engine."""
+        return self._link.metrics() if self._link else []
 
     @property
     def alive(self) -> bool:
@@ -259,6 +269,8 @@ class Scheduler:
         self.counts.failed[failure.code] += 1
         if request.transfer:
             request.transfer.abort(failure.message)
+        elif self._link and request.bootstrap:
+            self._link.refuse(request, failure.message)
         self._end(request)
 
     def _end(self, request: Request) -> None:

@@ -1,5 +1,6 @@
 """Prometheus text of the scheduler's counts: collected when asked, so computing pays nothing for it."""
 
+import re
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -48,7 +49,16 @@ def exposition(scheduler: Scheduler) -> bytes:
     """The text of GET /metrics."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(scheduler))
-    return generate_latest(registry)
+    return generate_latest(registry) + merged(scheduler.transfer_metrics()).encode()
+
+
+def merged(texts: Iterable[str]) -> str:
+    """Expositions of several ranks as one: each metric once, with the samples of all."""
+    families: dict[str, dict[str, None]] = {}
+    for line in filter(None, "".join(texts).splitlines()):
+        name = line.split()[2] if line.startswith("#") else re.split("[{ ]", line, maxsplit=1)[0]
+        families.setdefault(name, {})[line] = None
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 def _by_label(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
