@@ -56,7 +56,7 @@ def require_both_roles(groups: Sequence[Group], where: str) -> None:
     if len(roles) == 1:
         (role,) = roles
         other = "decode" if role == "prefill" else "prefill"
-        what = f"two manifests of one role: all are {role}" if len(groups) > 1 else f"one manifest, of a {role} side"
+        what = f"two manifests of one role: all are {role}" if len(groups) > 1 else f"only a {role} side"
         raise InputError(
             f"{what}; a pair needs a {other} side too",
             where=where,

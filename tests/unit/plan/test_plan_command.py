@@ -69,7 +69,7 @@ def test_what_is_not_planned_is_said(tmp_path, capsys):
             "error PD1001  page size 64 on prefill, 32 on decode",
         ),
         ([PREFILL, PREFILL], 2, "two manifests of one role"),
-        ([PREFILL], 2, "one manifest"),
+        ([PREFILL], 2, "only a prefill side"),
         (["absent.json", DECODE], 2, "absent.json"),
         ([__file__, DECODE], 2, "test_plan_command.py"),
         ([PREFILL, DECODE, "-o", "yaml"], 2, "'yaml' is not one of"),
