@@ -15,6 +15,7 @@ from pdctl.errors import InputError
 from pdctl_transfer.errors import SessionError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, ReceiveHandle, Region, Registry, SendHandle
+from pdctl_transfer.telemetry import Telemetry
 
 Indices = Mapping[str, Sequence[int]]
 
@@ -102,7 +103,7 @@ class PrefillLink:
 
     def __init__(self, engine: Engine, fabric: Fabric, options: Options, registry: Registry) -> None:
         self._registry = registry
-        self._fabric = fabric
+        self.fabric = fabric
         self._page_size = engine.options.page_size
         manifest, address = engine.manifest(), (engine.options.bootstrap_address, registry.port)
         self._peers = [
@@ -133,6 +134,11 @@ class PrefillLink:
         """What each rank's peer has counted, in Prometheus' text format."""
         return [peer.telemetry.exposition() for group in self._peers for peer, _ in group]
 
+    @property
+    def telemetries(self) -> list[Telemetry]:
+        """Of every rank."""
+        return [peer.telemetry for group in self._peers for peer, _ in group]
+
     def refuse(self, request: Request, reason: str) -> None:
         """Whoever asks for its room is told at once."""
         if request.bootstrap:
@@ -145,14 +151,14 @@ class PrefillLink:
             for peer, _ in group:
                 peer.close()
         self._registry.close()
-        self._fabric.close()
+        self.fabric.close()
 
 
 class DecodeLink:
     """The decode side: a peer for each rank of each group."""
 
     def __init__(self, engine: Engine, fabric: Fabric, options: Options) -> None:
-        self._fabric = fabric
+        self.fabric = fabric
         self._page_size = engine.options.page_size
         self._eos = engine.config.eos
         manifest = engine.manifest()
@@ -181,6 +187,11 @@ class DecodeLink:
         """What each rank's peer has counted, in Prometheus' text format."""
         return [peer.telemetry.exposition() for group in self._peers for peer, _ in group]
 
+    @property
+    def telemetries(self) -> list[Telemetry]:
+        """Of every rank."""
+        return [peer.telemetry for group in self._peers for peer, _ in group]
+
     def refuse(self, request: Request, reason: str) -> None:
         """Nothing to tell: prefill has not been asked, and gives the room up by its own deadline."""
 
@@ -189,7 +200,7 @@ class DecodeLink:
         for group in self._peers:
             for peer, _ in group:
                 peer.close()
-        self._fabric.close()
+        self.fabric.close()
 
 
 def make_fabric(options: EngineOptions) -> Fabric:

@@ -7,10 +7,14 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pdctl.engines.reference.engine import Engine
 from pdctl.engines.reference.request import Failure, Request
+
+if TYPE_CHECKING:
+    from pdctl_transfer.fabric.base import Fabric
+    from pdctl_transfer.telemetry import Telemetry
 
 #: How often to see whether quarantined places have become safe, while nothing else happens.
 SWEEP_SECONDS = 0.05
@@ -37,6 +41,14 @@ class Transfer(Protocol):
 
 class Link(Protocol):
     """The side of a pair that this engine is."""
+
+    @property
+    def fabric(self) -> "Fabric":
+        """What moves the bytes."""
+
+    @property
+    def telemetries(self) -> "list[Telemetry]":
+        """Figures and events, one for each rank."""
 
     def open(self, request: Request, wake: Callable[[], None]) -> Transfer:
         """Begin the transfer of a request that has its place; `wake` is called when it has ended."""
@@ -70,7 +82,7 @@ class Scheduler:
     def __init__(self, engine: Engine, link: Link | None = None) -> None:
         self.engine = engine
         self.counts = Counts()
-        self._link = link
+        self.link = link
         self._role = engine.options.role
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
@@ -84,12 +96,16 @@ class Scheduler:
         """Start the thread."""
         self._thread.start()
 
-    def close(self) -> None:
-        """End every request with a failure, then the thread, then the link."""
+    def stop(self) -> None:
+        """End every request with a failure, and take no more; does not wait."""
         self._post(self._shut)
+
+    def close(self) -> None:
+        """Stop, wait for the thread, then leave the pair."""
+        self.stop()
         self._thread.join()
-        if self._link:
-            self._link.close()
+        if self.link:
+            self.link.close()
 
     def submit(self, request: Request) -> None:
         """Queue a request; its `notify` tells the rest."""
@@ -101,7 +117,7 @@ class Scheduler:
 
     def transfer_metrics(self) -> list[str]:
         """What the ranks' peers have counted; nothing on an aggregate engine."""
-        return self._link.metrics() if self._link else []
+        return self.link.metrics() if self.link else []
 
     @property
     def alive(self) -> bool:
@@ -168,13 +184,13 @@ class Scheduler:
             request = self._waiting.popleft()
             self._running.append(request)
             request.phase = "prefilling"
-            if self._link:
+            if self.link:
                 self._guarded(request, self._open)
 
     def _open(self, request: Request) -> None:
-        if self._link is None:
+        if self.link is None:
             raise RuntimeError("an aggregate engine has no link")
-        request.transfer = self._link.open(request, self._nudge)
+        request.transfer = self.link.open(request, self._nudge)
         if self._role == "decode":
             request.phase = "receiving"
 
@@ -269,8 +285,8 @@ class Scheduler:
         self.counts.failed[failure.code] += 1
         if request.transfer:
             request.transfer.abort(failure.message)
-        elif self._link and request.bootstrap:
-            self._link.refuse(request, failure.message)
+        elif self.link and request.bootstrap:
+            self.link.refuse(request, failure.message)
         self._end(request)
 
     def _end(self, request: Request) -> None:

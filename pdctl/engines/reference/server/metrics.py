@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pdctl.engines.reference.scheduler import Scheduler
+from pdctl_transfer.telemetry import merged
 
 PREFIX = "pdctl_ref_"
 
@@ -46,10 +49,20 @@ class EngineCollector(Collector):
 
 
 def exposition(scheduler: Scheduler) -> bytes:
-    """The text of GET /metrics."""
+    """The text of GET /metrics: the engine's figures, and its ranks' transfers."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(EngineCollector(scheduler))
-    return generate_latest(registry) + merged(scheduler.transfer_metrics()).encode()
+    text: bytes = generate_latest(registry)
+    transfers = [one.exposition() for one in scheduler.link.telemetries] if scheduler.link else []
+    return text + merged(transfers).encode()
+
+
+def events(scheduler: Scheduler, after: int) -> list[dict[str, Any]]:
+    """The last events of the ranks' transfers, above a serial number of each: GET /pdctl/events."""
+    ranks = scheduler.link.telemetries if scheduler.link else []
+    return [
+        {"rank": rank, **msgspec.to_builtins(event)} for rank, one in enumerate(ranks) for event in one.events(after)
+    ]
 
 
 def merged(texts: Iterable[str]) -> str:
