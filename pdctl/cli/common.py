@@ -1,5 +1,6 @@
 """What several commands take: a fleet by file or by name, and a format."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pdctl.errors import GateError
+from pdctl.fleet.names import NAME_PATTERN
 from pdctl.launch.state import FleetFolder, state_root
 
 FleetArgument = Annotated[str, typer.Argument(metavar="FLEET", help="A fleet file, or the name of a fleet that is up.")]
@@ -25,7 +27,7 @@ FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How the re
 def fleet_name(fleet: str) -> str:
     """The name of a fleet given by file or by name. Raises FleetFileError; GateError (PD3013) for an unknown name.
 
-    A name works even when the file that it came from is gone or broken.
+    Of a file only the name is read: a fleet can be looked at and taken down whatever else is wrong with its file.
     """
     if not Path(fleet).exists() and "/" not in fleet and not fleet.endswith((".yaml", ".yml")):
         if FleetFolder(fleet).path.is_dir():
@@ -33,6 +35,11 @@ def fleet_name(fleet: str) -> str:
         known = sorted(path.name for path in state_root().iterdir()) if state_root().is_dir() else []
         hint = f"known here: {', '.join(known)}" if known else "give a fleet file"
         raise GateError(f"no fleet of the name {fleet}", code="PD3013", hint=hint)
+    from pdctl.fleet.source import dig, parse, read
+
+    name = dig(parse(read(Path(fleet)), fleet).data, ("name",))
+    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
+        return name
     from pdctl.fleet import load_fleet
 
     return load_fleet(fleet).fleet.name

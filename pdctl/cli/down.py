@@ -9,7 +9,7 @@ def command(fleet: FleetArgument, output: FormatOption = Format.table) -> None:
 
     May be repeated. The logs stay until the fleet is brought up again.
     """
-    from pdctl.up import bring_down
+    from pdctl.up.takedown import bring_down
 
     name = fleet_name(fleet)
     ended = bring_down(name)

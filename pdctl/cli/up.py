@@ -30,8 +30,8 @@ def command(
         _print_plan(loaded, skip_phase, output)
         return
     from pdctl.cli.progress import watcher
-    from pdctl.up import bring_up
     from pdctl.up.phases import NAMES
+    from pdctl.up.runner import bring_up
 
     watch = watcher(max(map(len, NAMES)))
     try:

@@ -19,8 +19,9 @@ from pdctl.engines.http import Unreachable, request
 from pdctl.errors import GateError
 from pdctl.fleet import load_fleet
 from pdctl.launch.state import FleetState
-from pdctl.up import bring_down, bring_up
 from pdctl.up.phases import NAMES
+from pdctl.up.runner import bring_up
+from pdctl.up.takedown import bring_down
 
 AT_A_TIME = (1, 4, 16)
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
+from pdctl.fleet.names import NAME_PATTERN
+
 SCHEMA = "pdctl.fleet/v1"
 Engine = Literal["reference", "sglang", "vllm"]
 
@@ -18,7 +20,7 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 Text = Annotated[str, BeforeValidator(_text)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Size = Annotated[int, Field(ge=1, le=65536)]

@@ -17,6 +17,8 @@ from pdctl.errors import GateError, PdctlError
 from pdctl.launch.record import StateError, read, write
 
 UP, DOWN = "up", "down"
+ROUTER = "router"
+"""Name and role of the router's unit."""
 
 
 class UnitEntry(Struct, frozen=True):

@@ -11,12 +11,11 @@ from pdctl.fleet.load import LoadedFleet
 from pdctl.fleet.model import Pool
 from pdctl.fleet.rules import host_of
 from pdctl.launch.base import Unit
-from pdctl.launch.state import UnitEntry
+from pdctl.launch.state import ROUTER, UnitEntry
 from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
 from pdctl.up.ports import PortBook, is_free
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-ROUTER = "router"
 
 
 @dataclass(frozen=True)

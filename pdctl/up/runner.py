@@ -1,11 +1,7 @@
 """Runs the phases: takes the fleet's lock, adopts what runs as planned, and leaves nothing behind when it fails."""
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -14,10 +10,12 @@ from pdctl.errors import GateError, Interrupted
 from pdctl.fleet.load import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
-from pdctl.launch.state import DOWN, UP, FleetFolder, FleetState, PhaseEntry
+from pdctl.launch.state import UP, FleetFolder, FleetState, PhaseEntry
 from pdctl.up.context import Bringup, Events, Silent
 from pdctl.up.phases import PHASES, Phase
-from pdctl.up.plan import ROUTER, make_plan
+from pdctl.up.plan import make_plan
+from pdctl.up.signals import interruptible, undisturbed
+from pdctl.up.takedown import may_run, take_down
 
 
 def bring_up(
@@ -36,7 +34,7 @@ def bring_up(
     """
     folder, watch = FleetFolder(loaded.fleet.name), events or Silent()
     launcher = LocalLauncher(folder.units)
-    with folder.lock("up"), _interruptible():
+    with folder.lock("up"), interruptible():
         before = folder.read()
         run = _prepare(loaded, launcher, before, watch)
         state = FleetState(
@@ -55,7 +53,7 @@ def bring_up(
             state = replace(state, phase=UP, since=time.time())
             folder.write(state)
         except BaseException as error:
-            with _undisturbed():
+            with undisturbed():
                 if before is not None and before.phase == UP:
                     _give_up_repair(run, state, folder)
                 elif not keep:
@@ -78,7 +76,7 @@ def _prepare(loaded: LoadedFleet, launcher: Launcher, before: FleetState | None,
     planned = {unit.name: unit.digest for unit in plan.units}
     adopted = frozenset(name for name in running if launcher.status(name).digest == planned.get(name))
     leftover = [name for name in launcher.known() if name not in adopted]
-    if any(_may_run(launcher, name) for name in leftover):
+    if any(may_run(launcher, name) for name in leftover):
         watch.cleaning("ending what an earlier run left")
     launcher.stop(leftover)
     return Bringup(loaded, plan, launcher, watch, adopted)
@@ -110,7 +108,7 @@ def _recorded(run: Bringup, state: FleetState, folder: FleetFolder, entry: Phase
 
 def _undo(run: Bringup, folder: FleetFolder) -> None:
     """Take down all of a fleet that did not come up."""
-    if any(_may_run(run.launcher, name) for name in run.launcher.known()):
+    if any(may_run(run.launcher, name) for name in run.launcher.known()):
         run.events.cleaning(f"taking {folder.name} down again")
     take_down(folder, run.launcher)
 
@@ -121,85 +119,7 @@ def _give_up_repair(run: Bringup, state: FleetState, folder: FleetFolder) -> Non
     folder.write(replace(state, phase=UP, since=time.time()))
 
 
-def take_down(folder: FleetFolder, launcher: Launcher) -> None:
-    """End every unit, the router first so that no client meets half a fleet; keep the logs. The lock must be held."""
-    names = launcher.known()
-    launcher.stop([name for name in names if name == ROUTER])
-    launcher.stop([name for name in names if name != ROUTER])
-    state = folder.read()
-    if state is not None:
-        folder.write(replace(state, phase=DOWN, since=time.time()))
-
-
-def bring_down(name: str, root: Path | None = None) -> tuple[str, ...]:
-    """Take a fleet down; the units that were running. Also where its state is damaged, or it never was up."""
-    folder = FleetFolder(name, root)
-    if not folder.path.is_dir():
-        return ()
-    launcher = LocalLauncher(folder.units)
-    with folder.lock("down"):
-        running = tuple(unit for unit in launcher.known() if _may_run(launcher, unit))
-        _set_damaged_aside(folder)
-        with _undisturbed():
-            take_down(folder, launcher)
-    return running
-
-
-def _may_run(launcher: Launcher, name: str) -> bool:
-    from pdctl.launch.record import StateError
-
-    try:
-        return launcher.status(name).state not in ("absent", "stopped", "failed")
-    except StateError:
-        return True
-
-
-def _set_damaged_aside(folder: FleetFolder) -> None:
-    from pdctl.launch.record import StateError
-
-    try:
-        folder.read()
-    except StateError:
-        path = folder.path / "fleet.json"
-        path.replace(path.with_suffix(".damaged"))
-
-
 def _as_ours(error: BaseException) -> BaseException:
     if isinstance(error, KeyboardInterrupt):
         return Interrupted("interrupted; what had been started was taken down")
     return error
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a bring-up as Ctrl-C does."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    with _handling(interrupt, signal.SIGTERM, signal.SIGHUP):
-        yield
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Nothing may cut a take-down short: half of it is worse than a moment's wait."""
-
-    def ignore(number: int, frame: object) -> None:
-        return None
-
-    with _handling(ignore, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        yield
-
-
-@contextmanager
-def _handling(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

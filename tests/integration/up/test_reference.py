@@ -14,8 +14,9 @@ from pdctl.engines.http import Unreachable
 from pdctl.fleet import load_fleet
 from pdctl.launch import process
 from pdctl.launch.state import FleetFolder
-from pdctl.up import bring_down, bring_up
+from pdctl.up.runner import bring_up
 from pdctl.up.status import fleet_status
+from pdctl.up.takedown import bring_down
 from tests.integration.up.conftest import until
 
 pytestmark = pytest.mark.integration
