@@ -34,6 +34,12 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
     add("--dtype", choices=DTYPES, default=default.dtype, help="of weights, KV cache and state")
     add("--max-total-tokens", type=int, default=default.max_total_tokens, help="tokens in the KV pages of a group")
     add("--max-running-requests", type=int, default=default.max_running, help="requests with a place, in each group")
+    add(
+        "--prefix-cache-tokens",
+        type=int,
+        default=default.prefix_tokens,
+        help="tokens of prompts kept for reuse; 0: none",
+    )
     add("--speculative-algorithm", choices=("NEXTN",), help="propose tokens with the model's draft layer")
     add("--bootstrap-host", help="address of the registry (prefill; default: --host)")
     add(
@@ -63,6 +69,7 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
         dtype=given.dtype,
         max_total_tokens=given.max_total_tokens,
         max_running=given.max_running_requests,
+        prefix_tokens=given.prefix_cache_tokens,
         draft=given.speculative_algorithm is not None,
         bootstrap_host=given.bootstrap_host,
         bootstrap_port=given.bootstrap_port,

@@ -17,6 +17,7 @@ from pdctl.engines.reference.config import ModelConfig, load_config
 from pdctl.engines.reference.model import CHUNK, Model
 from pdctl.engines.reference.options import EngineOptions, check_options
 from pdctl.engines.reference.pools import Pools, Sizes, components
+from pdctl.engines.reference.prefix import PrefixCache
 from pdctl.engines.reference.request import Failure, Request
 from pdctl.engines.reference.sampling import choose, finite
 from pdctl.engines.reference.span import Span
@@ -32,20 +33,25 @@ class Group:
     def __init__(self, model: Model, options: EngineOptions) -> None:
         sizes = Sizes(options.pages, options.max_running, options.max_running)
         self.allocator = Allocator(sizes)
+        self.prefixes = PrefixCache(options.prefix_tokens, CHUNK, options.page_size)
         self.pools = [
             [Pools(model.buffers(stage, options.page_size), Shard(model.tp, rank), sizes) for rank in range(model.tp)]
             for stage in range(model.pp)
         ]
 
+    @property
+    def ranks(self) -> list[Pools]:
+        """The pools of all ranks, stage by stage."""
+        return [pools for ranks in self.pools for pools in ranks]
+
     def take(self, pages: int) -> Place | None:
         """A cleared place with so many pages, or None if there is no room now."""
         place = self.allocator.take(pages)
         if place is not None:
-            for ranks in self.pools:
-                for pools in ranks:
-                    pools.clear("page", place.pages)
-                    pools.clear("slot", [place.slot])
-                    pools.clear("row", [place.row])
+            for pools in self.ranks:
+                pools.clear("page", place.pages)
+                pools.clear("slot", [place.slot])
+                pools.clear("row", [place.row])
         return place
 
 
@@ -82,6 +88,8 @@ class Engine:
     @torch.inference_mode()
     def prefill(self, request: Request) -> None:
         """Compute the next chunk of the prompt; with its last one, the first token."""
+        if request.done == 0:
+            self._reuse(request)
         start = request.done
         end = min(len(request.prompt), start - start % CHUNK + CHUNK)
         tokens = request.prompt[start:end]
@@ -92,6 +100,19 @@ class Engine:
             following.append(self._emit(request, hidden, tokens[-1]))
         if self.model.draft and not request.failure:
             request.proposal = self._propose(request, hidden, following, start)
+        group, place = self._whereabouts(request)
+        group.prefixes.keep(request.prompt, end, place, group.ranks, hidden[-1:])
+
+    def _reuse(self, request: Request) -> None:
+        """Take over what is known of the prompt's beginning.
+
+        The draft's last entry depends on the token that follows, which may be another one now: it is made again.
+        """
+        group, place = self._whereabouts(request)
+        request.done, hidden = group.prefixes.restore(request.prompt, place, group.ranks)
+        request.cached = request.done
+        if hidden is not None and self.model.draft:
+            self._propose(request, hidden, [request.prompt[request.done]], request.done - 1)
 
     @torch.inference_mode()
     def decode(self, request: Request) -> None:
@@ -130,10 +151,13 @@ class Engine:
         request.add(token, logprob, self.config.eos)
         return token
 
-    def _span(self, request: Request, tokens: Sequence[int], start: int) -> Span:
-        place = request.place
-        if place is None:
+    def _whereabouts(self, request: Request) -> tuple[Group, Place]:
+        if request.place is None:
             raise RuntimeError(f"request {request.rid} computes without a place")
+        return self.groups[request.group], request.place
+
+    def _span(self, request: Request, tokens: Sequence[int], start: int) -> Span:
+        _, place = self._whereabouts(request)
         return Span(
             torch.tensor(tokens, dtype=torch.int64), start, place.pages, place.slot, place.row, self.options.page_size
         )

@@ -28,6 +28,7 @@ class EngineOptions:
     dtype: str = "float64"
     max_total_tokens: int = 16384
     max_running: int = 16
+    prefix_tokens: int = 0
     draft: bool = False
     bootstrap_host: str | None = None
     bootstrap_port: int = 8998

@@ -4,6 +4,7 @@ A layer declares `Buffer`s; a rank allocates one tensor for each, shaped `[items
 same declaration gives the manifest entry. So the manifest cannot say anything else than what is in memory.
 """
 
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -36,6 +37,7 @@ class Key(NamedTuple):
 class Buffer:
     """One buffer: an item is `[outer][units][*inner]`, its unit axis the concatenation of `groups` (heads, width).
 
+    `host`: lies in host memory of its own, as the embedding that it belongs to does, not with the layers' state.
     `part` tells buffer groups apart that hold one tensor of one layer; on the wire they have one name, in this order.
     """
 
@@ -49,6 +51,7 @@ class Buffer:
     split: bool = False
     draft: bool = False
     part: int = 0
+    host: bool = False
 
     @property
     def key(self) -> Key:
@@ -123,7 +126,7 @@ class Pools:
     def __init__(self, buffers: Sequence[Buffer], shard: Shard, sizes: Sizes) -> None:
         self.buffers = in_wire_order(buffers)
         self.tensors = {
-            buffer.key: torch.zeros((sizes.of(KINDS[buffer.kind]), *buffer.shape(shard)), dtype=buffer.dtype)
+            buffer.key: _allocate(buffer, (sizes.of(KINDS[buffer.kind]), *buffer.shape(shard)))
             for buffer in self.buffers
         }
 
@@ -140,3 +143,11 @@ class Pools:
         for buffer in self.buffers:
             if KINDS[buffer.kind] == space:
                 self.tensors[buffer.key].index_fill_(0, index, 0)
+
+
+def _allocate(buffer: Buffer, shape: tuple[int, ...]) -> Tensor:
+    """Zeros; for a host buffer in an anonymous mapping, which the tensor keeps alive."""
+    if not buffer.host:
+        return torch.zeros(shape, dtype=buffer.dtype)
+    count = torch.Size(shape).numel()
+    return torch.frombuffer(mmap.mmap(-1, count * buffer.dtype.itemsize), dtype=buffer.dtype, count=count).view(shape)

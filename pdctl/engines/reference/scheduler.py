@@ -115,10 +115,6 @@ class Scheduler:
         """End a request that is no longer wanted; unknown ids are ignored, it may just have ended."""
         self._post(lambda: self._abort(rid, reason))
 
-    def transfer_metrics(self) -> list[str]:
-        """What the ranks' peers have counted; nothing on an aggregate engine."""
-        return self.link.metrics() if self.link else []
-
     @property
     def alive(self) -> bool:
         """Whether the thread runs."""

@@ -3,6 +3,7 @@
 import logging
 import signal
 import socket
+import threading
 from types import FrameType
 
 import uvicorn
@@ -28,22 +29,30 @@ def serve(options: EngineOptions) -> None:
     listener = bind(options.host, options.port)
     scheduler = build(options)
     scheduler.start()
-    server = uvicorn.Server(
-        uvicorn.Config(
-            make_app(scheduler), log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False
-        )
+    config = uvicorn.Config(
+        make_app(scheduler), log_level="warning", lifespan="off", timeout_graceful_shutdown=1, access_log=False
     )
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        server.should_exit = True
-
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises the signal that ended it once more when it is done; by then there is nothing left to end.
+        signal.signal(number, lambda *_: None)
     log.info("%s serves %s on %s:%d", options.role, scheduler.engine.name, *listener.getsockname()[:2])
     with listener:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
-        server.run(sockets=[listener])
+        Server(config, scheduler).run(sockets=[listener])
     scheduler.close()
     log.info("stopped")
+
+
+class Server(uvicorn.Server):
+    """Ends what is running as soon as it is told to stop, so that open streams end and nobody is waited for."""
+
+    def __init__(self, config: uvicorn.Config, scheduler: Scheduler) -> None:
+        super().__init__(config)
+        self._scheduler = scheduler
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal interrupts anything, also a holder of the scheduler's lock: so another thread tells it."""
+        threading.Thread(target=self._scheduler.stop, name="reference-stop").start()
+        super().handle_exit(sig, frame)
 
 
 def build(options: EngineOptions) -> Scheduler:

@@ -9,6 +9,7 @@ import pytest
 from pdctl.engines.reference.request import Bootstrap
 from pdctl.engines.reference.sampling import Sampling
 from pdctl.engines.reference.scheduler import Scheduler
+from pdctl.engines.reference.server.metrics import events, exposition
 from pdctl_transfer.session import Options
 from tests.integration.reference.harness import ALONE, Pair, alone, pair, prompts, result, start
 
@@ -127,3 +128,15 @@ def test_unequal_page_sizes_are_refused_before_anything_moves() -> None:
         failures = [decode.wait().failure, prefill.wait().failure]
         assert [failure.code for failure in failures if failure] == ["PD1001", "PD1001"]
         assert_clean(both)
+
+
+def test_metrics_and_events_cover_every_rank_once() -> None:
+    """A second TYPE line of one metric makes Prometheus drop the whole scrape."""
+    with pair(replace(ALONE, tp=2), ALONE) as both:
+        both.run(prompts(1, 40))
+        text = exposition(both.prefill).decode()
+        assert events(both.prefill, 0)
+    types = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(types) == len(set(types))
+    assert {f'rank="pp0/tp{rank}"' in text for rank in (0, 1)} == {True}
+    assert "pdctl_transfer_bytes_total" in text

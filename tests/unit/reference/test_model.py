@@ -99,3 +99,33 @@ def test_prefill_counts_what_it_computes(engine: Engine) -> None:
     request = prefilled(engine, PROMPT)
     assert (request.computed, request.done) == (91, 91)
     finished(engine, request)
+
+
+@pytest.mark.parametrize("draft", [False, True])
+def test_a_reused_prefix_leaves_the_state_of_a_computed_one(draft: bool) -> None:
+    """Fails if the ring, a recurrent state or a draft's entry is that of the prompt that was there before."""
+    options = replace(SMALL, draft=draft, tp=2, pp=2)
+    fresh, reusing = Engine(options), Engine(replace(options, prefix_tokens=512))
+    shared = prompts(1, 128, seed=9)[0]
+    run(reusing, shared + prompts(1, 40, seed=10)[0])
+    run(fresh, shared)
+    prompt = shared + prompts(1, 45, seed=11)[0]
+    request, wanted = run(reusing, prompt, 24), run(fresh, prompt, 24)
+    assert (request.cached, request.computed, wanted.computed) == (128, 45, 173)
+    assert (request.output, request.proposals) == (wanted.output, wanted.proposals)
+    assert max(abs(a - b) for a, b in zip(request.logprobs, wanted.logprobs, strict=True)) < 1e-9
+
+
+def test_a_whole_prompt_that_is_known_still_computes_its_last_chunk() -> None:
+    engine = Engine(replace(SMALL, prefix_tokens=512))
+    prompt = prompts(1, 128, seed=9)[0]
+    first, again = run(engine, prompt), run(engine, prompt)
+    assert (again.cached, again.computed) == (64, 64)
+    assert again.output == first.output
+
+
+def test_the_prefix_cache_is_bounded() -> None:
+    engine = Engine(replace(SMALL, prefix_tokens=128))
+    prompt = prompts(1, 200, seed=9)[0]
+    run(engine, prompt)
+    assert len(engine.groups[0].prefixes._kept) == 2

@@ -22,7 +22,7 @@ MULTIPLIERS = (1, 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
 
 def context_buffer(geometry: Ple) -> Buffer:
     """The n-gram context: the last `ngram - 1` token ids."""
-    return Buffer("mamba", NGRAM_LAYER, "ple_ngram", 1, ((1, geometry.ngram - 1),), (), torch.int64)
+    return Buffer("mamba", NGRAM_LAYER, "ple_ngram", 1, ((1, geometry.ngram - 1),), (), torch.int64, host=True)
 
 
 def ngram_window(span: Span, pools: Pools) -> Tensor:
@@ -56,7 +56,9 @@ class PleLayer:
     @staticmethod
     def buffer(config: ModelConfig, geometry: Ple, layer: int, dtype: torch.dtype) -> Buffer:
         """The past inputs of the dilated conv, channel-first."""
-        return Buffer("mamba", layer, "ple_short_conv", 1, ((1, config.hidden),), (geometry.state_len,), dtype)
+        return Buffer(
+            "mamba", layer, "ple_short_conv", 1, ((1, config.hidden),), (geometry.state_len,), dtype, host=True
+        )
 
     def forward(self, x: Tensor, window: Tensor, span: Span, pools: Pools) -> Tensor:
         """What to add to `x` `[n, hidden]`; window: the n-grams `[n, ngram]`."""

@@ -21,12 +21,13 @@ from pdctl.engines.reference.server.bodies import (
     GenerateBody,
     Job,
     Limits,
+    bad,
     completion_jobs,
     generate_jobs,
     read,
 )
 from pdctl.engines.reference.server.info import model_info, model_list, server_info
-from pdctl.engines.reference.server.metrics import exposition
+from pdctl.engines.reference.server.metrics import events, exposition
 from pdctl.engines.reference.server.openai import Shape, chat_shape, completion_shape
 from pdctl.engines.reference.server.runner import Runner, Snapshot, token_logprobs
 from pdctl.errors import InputError
@@ -71,6 +72,7 @@ class Api:
             Route("/generate", self.generate, methods=["POST"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/pdctl/events", self.events),
             Route("/abort_request", self.abort, methods=["POST"]),
         ]
         return Starlette(routes=routes, exception_handlers={InputError: _refused})
@@ -111,6 +113,13 @@ class Api:
             return _events(self._openai_events(jobs, shape))
         snapshots = await self._all(request, jobs)
         return _failed(snapshots) or JSONResponse(shape.whole(jobs, snapshots))
+
+    async def events(self, request: Request) -> Response:
+        """Transfers' last events by rank; `?after=` gives those above a serial number."""
+        after = request.query_params.get("after", "0")
+        if not after.isdecimal():
+            raise bad(f"after is {after!r}, a serial number is needed")
+        return JSONResponse(events(self._runner.scheduler, int(after)))
 
     async def abort(self, request: Request) -> Response:
         """End a request by its rid."""

@@ -14,6 +14,7 @@ def server_info(scheduler: Scheduler) -> dict[str, Any]:
     engine = scheduler.engine
     options = engine.options
     running, waiting = scheduler.loads
+    fabric = scheduler.link.fabric if scheduler.link else None
     return {
         "model_path": options.model,
         "served_model_name": engine.name,
@@ -32,6 +33,11 @@ def server_info(scheduler: Scheduler) -> dict[str, Any]:
         "context_length": engine.config.max_positions,
         "speculative_algorithm": "NEXTN" if options.draft else None,
         "internal_states": [{"running": running, "waiting": waiting}],
+        "pdctl_transport": {
+            "requested": fabric.requested if fabric else None,
+            "observed": fabric.observed_transport() if fabric else None,
+            "exposed_ports": list(fabric.exposed_ports()) if fabric else [],
+        },
         "pdctl_layout": msgspec.to_builtins(engine.manifest()),
     }
 

@@ -1,6 +1,5 @@
 """Prometheus text of the scheduler's counts: collected when asked, so computing pays nothing for it."""
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -63,15 +62,6 @@ def events(scheduler: Scheduler, after: int) -> list[dict[str, Any]]:
     return [
         {"rank": rank, **msgspec.to_builtins(event)} for rank, one in enumerate(ranks) for event in one.events(after)
     ]
-
-
-def merged(texts: Iterable[str]) -> str:
-    """Expositions of several ranks as one: each metric once, with the samples of all."""
-    families: dict[str, dict[str, None]] = {}
-    for line in filter(None, "".join(texts).splitlines()):
-        name = line.split()[2] if line.startswith("#") else re.split("[{ ]", line, maxsplit=1)[0]
-        families.setdefault(name, {})[line] = None
-    return "".join(f"{line}\n" for lines in families.values() for line in lines)
 
 
 def _by_label(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
