@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from pdctl.engines.http import post_json
+from pdctl.up.parallel import each
 
 PROMPTS = 16
 SHORTEST, LONGEST = 5, 600
@@ -60,8 +60,7 @@ def ask(url: str, prompt: Sequence[int]) -> Answer:
 
 def ask_all(url: str, prompts: Sequence[Sequence[int]], at_a_time: int) -> list[Answer]:
     """All prompts, so many at a time. Raises Unreachable."""
-    with ThreadPoolExecutor(at_a_time) as pool:
-        return list(pool.map(partial(ask, url), prompts))
+    return each(partial(ask, url), prompts, workers=at_a_time)
 
 
 def compare(answers: Sequence[Answer], expected: Sequence[Answer]) -> Comparison:

@@ -1,8 +1,12 @@
 """Calls in parallel that an interrupt can leave."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
+
+WAKE_S = 0.2
+"""Longest wait of the main thread. Python handles a signal between two of its instructions: one that arrives just
+before the thread blocks would otherwise wait as long as the thread does."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -16,6 +20,12 @@ def each(call: Callable[[T], R], items: Sequence[T], workers: int = 16) -> list[
     """
     pool = ThreadPoolExecutor(max_workers=max(1, min(workers, len(items))))
     try:
-        return list(pool.map(call, items))
+        waiting = futures = [pool.submit(call, item) for item in items]
+        while waiting:
+            done, rest = wait(waiting, WAKE_S, FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+            waiting = list(rest)
+        return [future.result() for future in futures]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

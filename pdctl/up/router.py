@@ -8,6 +8,7 @@ from pdctl.errors import GateError
 from pdctl.routers import READY_PATH
 from pdctl.up.context import Bringup
 from pdctl.up.pairs import PROMPT, TOKENS
+from pdctl.up.parallel import each
 from pdctl.up.wait import Gate, excerpt, start_and_wait
 
 ROUTER_S = 60.0
@@ -49,7 +50,7 @@ def _complete(run: Bringup, url: str, unit: str) -> str:
         "temperature": 0,
     }
     try:
-        answer = post_json(f"{url}/v1/completions", body, COMPLETION_S)
+        (answer,) = each(lambda url: post_json(f"{url}/v1/completions", body, COMPLETION_S), [url])
         text = answer["choices"][0]["text"]
     except (Unreachable, KeyError, IndexError, TypeError) as error:
         log = run.launcher.log(unit)
