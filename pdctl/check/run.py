@@ -67,9 +67,9 @@ def _read(path: Path, options: Options) -> _Input:
         unused = [option for option, value in given.items() if value]
         notes = (f"{path.name} is a manifest: {' and '.join(unused)} cannot change it",) if unused else ()
         return _Input((manifest_group(data, path),), notes=notes)
-    from pdctl.fleet import load_fleet
+    from pdctl.fleet import parse_fleet
 
-    return _fleet(load_fleet(path), options)
+    return _fleet(parse_fleet(data, path), options)
 
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:

@@ -28,8 +28,9 @@ def command(
     ] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Follow the copy plan byte by byte.")] = False,
     ignore: Annotated[
-        str, typer.Option(metavar="CODES", help="Demote these codes, separated by commas; they stay in sight.")
-    ] = "",
+        list[str] | None,
+        typer.Option(metavar="CODES", help="Demote these codes, separated by commas; they stay in sight."),
+    ] = None,
     fail_on: Annotated[
         Literal["error", "warning"], typer.Option(help="From which severity on the exit status tells.")
     ] = "error",
@@ -49,7 +50,7 @@ def command(
     from pdctl.check import Options, check
     from pdctl.report import emit, exit_status
 
-    options = Options(_backend(backend), platform, model, live, prove, _codes(ignore))
+    options = Options(_backend(backend), platform, model, live, prove, _codes(" ".join(ignore or ())))
     report = check([path for path in (first, second) if path is not None], options)
     emit(report, output)
     return exit_status(report, fail_on)

@@ -62,6 +62,8 @@ def command(
 
     Three forms: --engine with --role and --model; a FLEET file with --role; a MANIFEST file.
     """
+    from pdctl.check.inputs import is_manifest, read_bytes
+
     target, flags = _split(words or [], derives=engine is not None)
     given = {
         "--tp": tp if tp != 1 else None,
@@ -83,9 +85,9 @@ def command(
             where="pdctl layout",
             hint="give --engine, --role and --model DIR, or a fleet file with --role, or a manifest",
         )
-    elif _is_fleet(Path(target)):
+    elif not is_manifest(data := read_bytes(Path(target))):
         _refuse_given({**given, "engine flags": flags or None}, "the fleet file says")
-        derived = _of_fleet(Path(target), role, pool, model, platform)
+        derived = _of_fleet(data, Path(target), role, pool, model, platform)
     else:
         unused = {
             "--role": role,
@@ -95,7 +97,7 @@ def command(
             "engine flags": flags or None,
         }
         _refuse_given({**given, **unused}, "the manifest says")
-        derived = _of_manifest(Path(target))
+        derived = _of_manifest(data, target)
     _print(derived, output)
     return 0
 
@@ -167,22 +169,13 @@ def _speculative(text: str | None) -> dict[str, Any] | None:
     return found or None
 
 
-def _is_fleet(path: Path) -> bool:
-    """Whether the file is meant as a fleet file: anything that is not a JSON object, or calls itself a fleet."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(4096)
-    except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise InputError(f"cannot be read: {reason}", where=str(path), code="PD0002") from None
-    return not head.lstrip().startswith(b"{") or b"pdctl.fleet/" in head
-
-
-def _of_fleet(path: Path, role: Role | None, pool: str | None, model: str | None, platform: str | None) -> Derived:
+def _of_fleet(
+    data: bytes, path: Path, role: Role | None, pool: str | None, model: str | None, platform: str | None
+) -> Derived:
     from pdctl.check.fleets import derive_pool
-    from pdctl.fleet import load_fleet
+    from pdctl.fleet import parse_fleet
 
-    loaded = load_fleet(path)
+    loaded = parse_fleet(data, path)
     if role is None:
         raise InputError("is missing: a fleet has two sides", where="--role", hint="--role prefill or --role decode")
     pools = [one for one in loaded.pools(role.value) if pool in (None, one.name)]
@@ -194,11 +187,11 @@ def _of_fleet(path: Path, role: Role | None, pool: str | None, model: str | None
     return derive_pool(loaded, pools[0], platform, Path(model) if model else None)
 
 
-def _of_manifest(path: Path) -> Derived:
+def _of_manifest(data: bytes, source: str) -> Derived:
     from pdctl_transfer.layout.algebra import faults
-    from pdctl_transfer.layout.read import read_manifest
+    from pdctl_transfer.layout.read import decode_manifest
 
-    manifest = read_manifest(path)
+    manifest = decode_manifest(data, source)
     notes = tuple(f"PD1021 {fault.path}: found {fault.found}, expected {fault.expected}" for fault in faults(manifest))
     return Derived(manifest=manifest, sources={}, notes=notes)
 

@@ -56,9 +56,9 @@ def _sides(paths: list[Path]) -> "tuple[Manifest, Manifest]":
             groups.append(manifest_group(data, path))
         else:
             from pdctl.check.fleets import fleet_groups
-            from pdctl.fleet import load_fleet
+            from pdctl.fleet import parse_fleet
 
-            groups += fleet_groups(load_fleet(path))
+            groups += fleet_groups(parse_fleet(data, path))
     where = ", ".join(map(str, paths))
     require_both_roles(groups, where)
     groups = merged(groups)

@@ -36,7 +36,7 @@ class Document:
 
 
 def read(path: Path) -> bytes:
-    """The file's bytes, at most `MAX_BYTES`. Raises FleetFileError (PD0002, PD0006)."""
+    """The file's bytes, at most one more than `MAX_BYTES`. Raises FleetFileError (PD0002)."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -44,13 +44,13 @@ def read(path: Path) -> bytes:
         reason = (error.strerror or str(error)).lower()
         hint = "examples/tiny-hybrid.yaml is one to start from" if isinstance(error, FileNotFoundError) else None
         raise FleetFileError(f"cannot be read: {reason}", where=str(path), code="PD0002", hint=hint) from error
-    if len(content) > MAX_BYTES:
-        raise FleetFileError(f"larger than {MAX_BYTES >> 10} KiB", where=str(path), code="PD0006")
     return content
 
 
 def parse(content: bytes, path: str) -> Document:
     """Parse one YAML document. Raises FleetFileError: PD0006 for what is not YAML, PD0007 for a repeated key."""
+    if len(content) > MAX_BYTES:
+        raise FleetFileError(f"larger than {MAX_BYTES >> 10} KiB", where=path, code="PD0006")
     text = _decode(content, path)
     try:
         loader = yaml.SafeLoader(text)

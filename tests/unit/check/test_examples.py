@@ -11,6 +11,7 @@ from pdctl.cli.app import main
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "contracts"
 GOLDEN = Path(__file__).parent / "golden"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tiny-hybrid.yaml"
 
 HYBRID = ("hybrid-prefill-tp4.json", "hybrid-decode-tp1.json")
 PAGE32 = ("hybrid-prefill-tp4.json", "hybrid-decode-tp4-page32.json")
@@ -44,6 +45,7 @@ def _json(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, dict]:  
         ((*STAGES, "--backend", "mori"), 3, "refused", ["PD1006"]),
         ((*HYBRID, "--prove"), 0, "fits", []),
         ((*HYBRID, "--backend", "nixl", "--ignore", "PD1005"), 0, "fits with warnings", ["PD1005"]),
+        ((*PAGE32, "--ignore", "PD1001", "--ignore", "pd1005, PD1002"), 0, "fits with warnings", ["PD1001"]),
         ((*HYBRID, "--backend", "ascend"), 0, "fits with warnings", ["PD1005"]),
         ((*HYBRID, "--backend", "ascend", "--fail-on", "warning"), 4, "fits with warnings", ["PD1005"]),
     ],
@@ -142,3 +144,25 @@ def test_an_option_that_changes_nothing_is_said(capsys: pytest.CaptureFixture[st
     """A manifest is for one platform already."""
     _, report = _json(capsys, *DENSE, "--platform", "npu")
     assert "dense-prefill-tp2.json is a manifest: --platform cannot change it" in report["notes"]
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["check", "PIPE", "hybrid-decode-tp1.json"], 0),
+        (["plan", "PIPE", "hybrid-decode-tp1.json"], 0),
+        (["layout", "PIPE"], 0),
+        (["check", "FLEET"], 0),
+        (["plan", "FLEET"], 0),
+        (["layout", "FLEET", "--role", "prefill"], 0),
+    ],
+)
+def test_what_comes_through_a_pipe_is_read_once(command: list[str], status: int) -> None:
+    """`pdctl check <(…)` and `… | pdctl check /dev/stdin`: a pipe cannot be opened a second time."""
+    files = {"PIPE": DATA / HYBRID[0], "FLEET": EXAMPLE}
+    (word,) = files.keys() & set(command)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb") as pipe:
+        pipe.write(files[word].read_bytes())  # a few KiB: a pipe holds 64
+        pipe.close()
+        assert main([f"/dev/fd/{reading}" if part == word else part for part in command]) == status

@@ -81,7 +81,7 @@ def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     path.write_bytes(b"#" * (MAX_BYTES + 1))
     with pytest.raises(FleetFileError, match="larger than 1024 KiB"):
-        read(path)
+        parse(read(path), str(path))
 
 
 @pytest.mark.code("PD0002")
