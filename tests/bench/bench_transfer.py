@@ -7,7 +7,9 @@ the receiver's confirmation; links stand before. The bare call gets finished lis
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -22,18 +24,18 @@ from tests.unit.transfer_session.world import ranks
 
 PAGE = 64
 BATCH = 1024
-HEADS, HEAD_BYTES = 8, 256
+HEADS = 8
+HEAD_BYTES = 256
 LAYERS = 4
 PAGES = 128
 OPTIONS = Options(bootstrap_s=30, transfer_s=60, silent_s=30)
 
 
-def kv(role: str, tp: int, layers: int = LAYERS) -> Manifest:
+def kv(role: str, tp: int, layers: int = LAYERS, head_bytes: int = HEAD_BYTES) -> Manifest:
     """K and V of GQA layers: 8 heads of 128 bfloat16; at TP 4 a token of a layer is 512 bytes, a page 32 KiB."""
-    made = Entry(0, "k", "split", PAGE, (Group(HEADS, 1),), HEAD_BYTES, 0)
-    size = item_len(made, tp)
+    size = item_len(Entry(0, "k", "split", PAGE, (Group(HEADS, 1),), head_bytes, 0), tp)
     entries = tuple(
-        Entry(layer, tensor, "split", PAGE, (Group(HEADS, 1),), HEAD_BYTES, size)
+        Entry(layer, tensor, "split", PAGE, (Group(HEADS, 1),), head_bytes, size)
         for layer in range(layers)
         for tensor in ("k", "v")
     )
@@ -66,7 +68,7 @@ class Bench(Host):
             assert handle.wait(120) == "confirmed", handle.failure
         return time.perf_counter() - wall, time.process_time() - cpu
 
-    def _settled(self, handles: list, state: str) -> None:
+    def _settled(self, handles: list[Any], state: str) -> None:
         while any(handle.state != state for handle in handles):
             time.sleep(0.001)
 
@@ -81,7 +83,7 @@ class Bench(Host):
             thread.join()
         return time.perf_counter() - start
 
-    def _blocks(self, rank, peer, ids, theirs) -> list:
+    def _blocks(self, rank: Any, peer: Any, ids: list[int], theirs: list[int]) -> list[Any]:
         jobs = []
         for link in peer._links:
             src, dst = RankId(rank.pp, rank.tp), RankId(link.hello.rank.pp, link.hello.rank.tp)
@@ -92,16 +94,16 @@ class Bench(Host):
         return jobs
 
     @staticmethod
-    def _write(fabric, name: str, lists: list) -> None:
+    def _write(fabric: Any, name: str, lists: list[Any]) -> None:
         for src, dst, length in lists:
             assert fabric._engine.batch_transfer_sync_write(name, src, dst, length) == 0
 
     def fabric_time(self, nbytes: int, block: int) -> float:
         """Seconds for so many bytes in blocks of this size, first to first region."""
-        ((rank, peer),) = self.peers.items()
+        (peer,) = self.peers.values()
         (link,) = peer._links
         here, there = peer.me.regions[0], link.hello.regions[0]
-        at = np.arange(0, min(nbytes, here.items * here.item_len), block, dtype=np.int64)
+        at = np.arange(0, here.items * here.item_len, block, dtype=np.int64)
         blocks = Blocks(here.base + at, there.base + at, np.full_like(at, block))
         start = time.perf_counter()
         done = 0
@@ -112,51 +114,95 @@ class Bench(Host):
 
 
 class Side:
-    """A pair of processes and how to move a request between them."""
+    """A pair of processes, and how to move a request between them."""
 
     def __init__(self, prefill: Process, decode: Process) -> None:
         self.prefill, self.decode = prefill, decode
 
     def move(self, ids: list[int], theirs: list[int]) -> tuple[float, float]:
+        """Wall and CPU seconds of the sender."""
         room = next(rooms)
         self.decode.call("open", room, self.prefill.call("address"), {"kv": theirs})
-        took = self.prefill.call("timed", room, ids, timeout=180)
-        assert self.decode.call("wait", room)[0][0] == "confirmed"
+        took: tuple[float, float] = self.prefill.call("timed", room, ids, timeout=180)
+        assert {end[0] for end in self.decode.call("wait", room)} == {"confirmed"}
         self.decode.call("forget", room)
         return took
 
     def bare(self, ids: list[int], theirs: list[int]) -> float:
+        """Seconds of the fabric's own calls."""
         seconds: float = self.prefill.call("bare", ids, theirs, timeout=180)
         return seconds
 
-
-def run(src: int, dst: int, pages: int = PAGES, layers: int = LAYERS):
-    here, there = kv("prefill", src, layers), kv("decode", dst, layers)
-    return pair(
-        Spec(here, tuple(ranks(here)), options=OPTIONS, items=pages),
-        Spec(there, tuple(ranks(there)), options=OPTIONS, items=pages),
-        Bench,
-    )
+    def blocks(self, nbytes: int, block: int) -> float:
+        """Seconds of so many bytes in equal blocks."""
+        seconds: float = self.prefill.call("fabric_time", nbytes, block, timeout=180)
+        return seconds
 
 
-def median(function, repeat: int = 5) -> float:
-    return statistics.median(function() for _ in range(repeat))
+@contextmanager
+def run(src: int, dst: int, pages: int = PAGES, layers: int = LAYERS, head_bytes: int = HEAD_BYTES) -> Iterator[Side]:
+    """A pair whose links stand."""
+    here, there = kv("prefill", src, layers, head_bytes), kv("decode", dst, layers, head_bytes)
+    specs = [Spec(m, tuple(ranks(m)), options=OPTIONS, items=pages) for m in (here, there)]
+    with pair(*specs, Bench) as (prefill, decode):
+        side = Side(prefill, decode)
+        side.move([0], [0])
+        side.move(list(range(pages)), list(range(pages)))  # touches all memory once
+        yield side
+
+
+def ratio(first: Callable[[], float], second: Callable[[], float], repeat: int = 5) -> tuple[float, float]:
+    """Medians of first/second and of second, measured in turn."""
+    pairs = [(first(), second()) for _ in range(repeat)]
+    return statistics.median(a / b for a, b in pairs), statistics.median(b for _, b in pairs)
+
+
+def unequal(src: int, dst: int, equal: Side) -> Iterator[Row]:
+    """Against the same bytes at equal TP, and against one block a token."""
+    ids = list(range(PAGES))
+    name = f"TP {src} → {dst}, 128 MiB, 32 a rank"
+    with run(src, dst) as side:
+        against_equal, equal_s = ratio(lambda: side.move(ids, ids)[0], lambda: equal.move(ids, ids)[0])
+        ours = against_equal * equal_s
+        token = statistics.median(side.bare(ids, ids) for _ in range(3))
+    yield plain(name, ours * 1e3, "ms")
+    yield at_least(f"{name}: faster than one block a token, batches of 1,024", token / ours, "×", 20)
+    yield at_most(f"{name}: time against the same bytes at TP 4 → 4", against_equal, "×", 1.5)
+
+
+def equal_tp(side: Side) -> Iterator[Row]:
+    """Against the bare call on the same merged block list."""
+    straight = list(range(PAGES))
+    rng = np.random.default_rng(0)
+    for name, ids in (("consecutive", straight), ("random", rng.permutation(PAGES).tolist())):
+        speed, ours = ratio(lambda ids=ids: side.bare(ids, straight), lambda ids=ids: side.move(ids, straight)[0])  # type: ignore[misc]
+        yield at_least(f"TP 1 → 1, 128 MiB, {name} pages: speed against the bare call", speed, "×", 0.9)
+        best = min(side.blocks(128 << 20, block) for block in (1 << 20, 4 << 20, 16 << 20))
+        yield plain(f"TP 1 → 1, 128 MiB, {name} pages: speed against the best block size", best / ours, "×")
+
+
+def curve() -> Iterator[Row]:
+    """The sender's CPU for a request; 256 bytes a token and entry, so that what is not wire shows."""
+
+    def cpu(side: Side, pages: int) -> float:
+        ids = list(range(pages))
+        return min(side.move(ids, ids)[1] for _ in range(3)) * 1e3
+
+    with run(1, 1, 512, LAYERS, 32) as side:
+        for pages in (64, 128, 256, 512):
+            yield plain(f"sender CPU, {pages * PAGE >> 10}k tokens, {LAYERS} layers, TP 1 → 1", cpu(side, pages), "ms")
+    for layers in (8, 16):
+        with run(1, 1, 128, layers, 32) as side:
+            yield plain(f"sender CPU, 8k tokens, {layers} layers, TP 1 → 1", cpu(side, 128), "ms")
+    for dst in (2, 4):
+        with run(1, dst, 128, LAYERS, 32) as side:
+            yield plain(f"sender CPU, 8k tokens, {LAYERS} layers, TP 1 → {dst}", cpu(side, 128), "ms")
 
 
 def rows() -> Iterator[Row]:
-    ids = list(range(PAGES))
-    with run(4, 4) as processes:
-        side = Side(*processes)
-        side.move(ids, ids)
-        equal = median(lambda: side.move(ids, ids)[0])
-        yield plain("TP 4 → 4, 128 MiB, consecutive pages", equal * 1e3, "ms")
-    for src, dst in ((4, 1), (1, 4)):
-        with run(src, dst) as processes:
-            side = Side(*processes)
-            side.move(ids, ids)
-            ours = median(lambda: side.move(ids, ids)[0])
-            token = median(lambda: side.bare(ids, ids), 3)
-        name = f"TP {src} → {dst}, 128 MiB"
-        yield plain(f"{name}", ours * 1e3, "ms")
-        yield at_least(f"{name}: faster than one block a token, batches of 1,024", token / ours, "×", 20)
-        yield at_most(f"{name}: time against the same bytes at equal TP", ours / equal, "×", 1.5)
+    with run(4, 4) as equal:
+        for src, dst in ((4, 1), (1, 4)):
+            yield from unequal(src, dst, equal)
+    with run(1, 1) as side:
+        yield from equal_tp(side)
+    yield from curve()

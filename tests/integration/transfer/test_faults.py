@@ -15,6 +15,7 @@ pytestmark = pytest.mark.integration
 
 PAINT = 0x5A
 ITEMS = 64
+FABRICS = ["mooncake", pytest.param("nixl", marks=pytest.mark.matrix)]
 DEADLINE = OPTIONS.silent_s + OPTIONS.transfer_s + 5
 
 
@@ -61,7 +62,7 @@ def test_prefill_killed_in_mid_transfer(fabric: str) -> None:
         assert decode.call("usage")["kept"] == 0
 
 
-@pytest.mark.parametrize("fabric", ["mooncake", "nixl"])
+@pytest.mark.parametrize("fabric", FABRICS)
 @pytest.mark.code("PD4004")
 def test_decode_killed_in_mid_transfer(fabric: str) -> None:
     """Prefill hears of it at once, and its pages come back when nothing reads them."""
@@ -94,7 +95,7 @@ def test_decode_frozen_in_mid_transfer(fabric: str) -> None:
         again(prefill, decode)
 
 
-@pytest.mark.parametrize("fabric", ["mooncake", "nixl"])
+@pytest.mark.parametrize("fabric", FABRICS)
 @pytest.mark.code("PD4005")
 def test_prefill_frozen_in_mid_transfer(fabric: str) -> None:
     """Decode gives up by its own deadline, and its pages stay in quarantine until prefill goes on and says so."""
@@ -181,7 +182,7 @@ def test_registry_is_gone() -> None:
             stranger.call("open", room, prefill.call("address"), indices(room, ITEMS, 4))
             assert ends(stranger, room) == ("PD4001", "prefill")
         finally:
-            stranger.close()
+            stranger.kill()
 
 
 def test_prefill_restarted_under_the_same_address() -> None:
@@ -195,7 +196,7 @@ def test_prefill_restarted_under_the_same_address() -> None:
             assert decode.call("wait_reusable", room, 10.0)
             again(successor, decode)
         finally:
-            successor.close()
+            successor.kill()
 
 
 def test_decode_restarted() -> None:
@@ -208,7 +209,7 @@ def test_decode_restarted() -> None:
             ends(prefill, room)
             assert prefill.call("wait_reusable", room, 30.0)
         finally:
-            successor.close()
+            successor.kill()
 
 
 def test_more_blocks_than_the_fabric_takes() -> None:

@@ -25,7 +25,12 @@ from pdctl_transfer.fabric.evidence import holds_verbs, open_listeners
 BATCH: Final = 1000
 IN_FLIGHT: Final = 2
 """Batches submitted to one peer at a time: together fewer blocks than Mooncake queues (2048)."""
-POLL_S: Final = (0.00002, 0.0003)
+TICKET_S: Final = 0.25
+POLL_S: Final = (0.00005, 0.001)
+"""Shortest and longest pause once a batch should have ended by the peer's rate."""
+LONGEST_S: Final = 0.02
+TELLING_BYTES: Final = 1 << 18
+"""Batches of at least so much tell the rate."""
 FENCE_S: Final = 1.0
 FENCE_GAP_S: Final = 0.25
 """Between two fences: what a peer's sockets still held of an older connection lands before the second."""
@@ -49,16 +54,22 @@ class Batch(NamedTuple):
 
     body: int
     tail: int
+    nbytes: int = 0
+    began: float = 0.0
 
 
 class MooncakePeer:
-    """A peer, and what was submitted to it and has not ended. One thread writes to it at a time."""
+    """A peer, and what was submitted to it and has not ended."""
 
     def __init__(self, address: Address) -> None:
         self.name, self.fence = address.name, address.fence
-        self.turn = threading.Lock()
+        self.tickets = threading.Semaphore(IN_FLIGHT)
+        """One for each batch under way, whoever writes it."""
+        self.settling = threading.Lock()
         self.pending: list[Batch] = []
-        """Batches whose writer gave up waiting."""
+        """Batches whose writer gave up waiting; each keeps its ticket until it has ended."""
+        self.rate = 1e9
+        """Bytes a second of the last batches: when to look again."""
 
 
 class MooncakeFabric:
@@ -121,40 +132,43 @@ class MooncakeFabric:
 
     def write(self, peer: MooncakePeer, blocks: Blocks, deadline: Deadline) -> WriteResult:
         """Submit in batches, two at a time, and poll. Mooncake has one status for all that can go wrong."""
-        if not peer.turn.acquire(timeout=deadline.remaining):
-            return WriteResult(ok=False, settled=True, code="PD4031", cause=f"{peer.name} was busy until the deadline")
-        try:
-            return self._write(peer, blocks, deadline)
-        finally:
-            peer.turn.release()
-
-    def _write(self, peer: MooncakePeer, blocks: Blocks, deadline: Deadline) -> WriteResult:
         total = len(blocks.length)
         began = time.monotonic()
         flying: deque[Batch] = deque()
         calls = at = 0
         while at < total or flying:
             if deadline.passed:
-                peer.pending += flying
-                return WriteResult(not flying, not flying, calls, "PD4031", f"{peer.name}: stopped at the deadline")
-            if at < total and len(flying) < IN_FLIGHT:
+                break
+            if at < total and self._ticket(peer, deadline, wait=not flying):
                 batch = self._submit(peer, Blocks(*(column[at : at + BATCH] for column in blocks)))
                 calls, at = calls + 1, at + BATCH
                 ok = batch is not None
                 if batch is not None:
                     flying.append(batch)
-                    continue
-            else:
-                status = self._poll(flying[0], deadline)
-                if status is None:
+            elif flying:
+                ended = self._poll(peer, flying[0], deadline)
+                if ended is None:
                     continue
                 flying.popleft()
-                ok = status
+                peer.tickets.release()
+                ok = ended
+            else:
+                continue
             if not ok:
                 peer.pending += flying
                 cause = f"Mooncake failed to write to {peer.name} after {time.monotonic() - began:.1f} s"
                 return WriteResult(ok=False, settled=False, calls=calls, code="PD4011", cause=cause)
+        if at < total or flying:
+            peer.pending += flying
+            cause = f"{peer.name}: stopped at the deadline"
+            return WriteResult(ok=False, settled=not flying, calls=calls, code="PD4031", cause=cause)
         return WriteResult(ok=True, settled=True, calls=calls)
+
+    @staticmethod
+    def _ticket(peer: MooncakePeer, deadline: Deadline, *, wait: bool) -> bool:
+        if wait:
+            return peer.tickets.acquire(timeout=min(TICKET_S, deadline.remaining))
+        return peer.tickets.acquire(blocking=False)
 
     def _submit(self, peer: MooncakePeer, blocks: Blocks) -> Batch | None:
         engine = self._alive()
@@ -163,36 +177,45 @@ class MooncakeFabric:
         if len(src) > 1:
             body = engine.batch_transfer_async_write(peer.name, src[:-1], dst[:-1], length[:-1])
             if body == 0:
+                peer.tickets.release()
                 return None
         tail = engine.transfer_submit_write(peer.name, src[-1], dst[-1], length[-1])
         if tail in FAILED_IDS:
             peer.pending.append(Batch(body, 0))
             return None
-        return Batch(body, tail)
+        return Batch(body, tail, sum(length), time.monotonic())
 
-    def _poll(self, batch: Batch, deadline: Deadline) -> bool | None:
+    def _poll(self, peer: MooncakePeer, batch: Batch, deadline: Deadline) -> bool | None:
         """Whether the batch went well, None where the deadline passed first. Once the last block is done, so are the
         others over one connection; otherwise the second question waits for them."""
         engine = self._alive()
-        wait = POLL_S[0]
         while (status := engine.transfer_check_status(batch.tail)) == RUNNING:
             if deadline.passed:
                 return None
-            time.sleep(wait)
-            wait = min(wait * 1.5, POLL_S[1])
+            spent = time.monotonic() - batch.began
+            left = batch.nbytes / peer.rate - spent
+            time.sleep(min(LONGEST_S, left) if left > POLL_S[0] else min(POLL_S[1], max(POLL_S[0], spent / 10)))
+        took = time.monotonic() - batch.began
+        if status == DONE and batch.nbytes > TELLING_BYTES:
+            peer.rate += (batch.nbytes / took - peer.rate) / 4
         body = engine.get_batch_transfer_status([batch.body]) if batch.body else 0
         return status == DONE and body == 0
 
     def settle(self, peer: MooncakePeer) -> bool:
         """Nothing pending, then two fences through the peer's queue. No proof with several connections a peer."""
-        if not self._in_order or self._observed != "tcp" or not peer.turn.acquire(timeout=1.0):
-            return False
-        try:
-            now = Deadline(0.0)
-            peer.pending = [batch for batch in peer.pending if batch.tail and self._poll(batch, now) is None]
-            return not peer.pending and self._fenced(peer) and self._fenced(peer, FENCE_GAP_S)
-        finally:
-            peer.turn.release()
+        with peer.settling:
+            self._reap(peer)
+            if peer.pending or not self._in_order or self._observed != "tcp":
+                return False
+            return self._fenced(peer) and self._fenced(peer, FENCE_GAP_S)
+
+    def _reap(self, peer: MooncakePeer) -> None:
+        """Forget pending batches that have ended. Of one whose last block was refused, the fence tells."""
+        now = Deadline(0.0)
+        for batch in list(peer.pending):
+            if batch.tail == 0 or self._poll(peer, batch, now) is not None:
+                peer.pending.remove(batch)
+                peer.tickets.release()
 
     def observed_transport(self) -> Transport:
         """RDMA where a verbs device is held open, else TCP where Mooncake listens."""
@@ -211,13 +234,14 @@ class MooncakeFabric:
     def _fenced(self, peer: MooncakePeer, after_s: float = 0.0) -> bool:
         """A word written behind everything else. Left pending where it does not arrive soon: asked again later."""
         time.sleep(after_s)
-        word = (np.array([value]) for value in (self._fence.ctypes.data, peer.fence, 8))
-        batch = self._submit(peer, Blocks(*word))
-        if batch is None:
+        if not peer.tickets.acquire(timeout=TICKET_S):
             return False
-        arrived = self._poll(batch, Deadline(FENCE_S))
-        if arrived is None:
+        batch = self._submit(peer, Blocks(*(np.array([v]) for v in (self._fence.ctypes.data, peer.fence, 8))))
+        arrived = None if batch is None else self._poll(peer, batch, Deadline(FENCE_S))
+        if batch is not None and arrived is None:
             peer.pending.append(batch)
+        elif batch is not None:
+            peer.tickets.release()
         return bool(arrived)
 
     def _alive(self) -> Any:

@@ -52,7 +52,7 @@ class Options(Struct, frozen=True):
 
     staging_bytes: int = 64 << 20
     """Staging area that a receiver lends; 0 turns staged transfers off."""
-    chunk_bytes: int = 4 << 20
+    chunk_bytes: int = 8 << 20
     """A staged transfer travels in chunks of about this size."""
     writers: int = 4
     """Threads that write at the same time."""
