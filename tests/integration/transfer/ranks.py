@@ -313,7 +313,7 @@ def indices(seed: int, items: int, pages: int) -> dict[str, list[int]]:
 
 @contextmanager
 def pair(prefill: Spec, decode: Spec, host: type[Host] = Host) -> Iterator[tuple[Process, Process]]:
-    """A prefill process with the registry, and a decode process; killed at the end, since closing Mooncake takes long."""
+    """A prefill process with the registry, and a decode process. Killed at the end: closing Mooncake takes long."""
     processes = [Process(prefill, host), Process(decode, host)]
     try:
         yield processes[0].ready(), processes[1].ready()
