@@ -1,5 +1,6 @@
 """Arguments of `pdctl check` into groups: a manifest is a group of one, a fleet file one group a pool."""
 
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ def read_bytes(path: Path) -> bytes:
 
 def is_manifest(data: bytes) -> bool:
     """Whether the bytes are meant as a manifest: a JSON object that does not call itself a fleet."""
-    return data.lstrip().startswith(b"{") and b"pdctl.fleet/" not in data[:4096]
+    return data.removeprefix(BOM_UTF8).lstrip().startswith(b"{") and b"pdctl.fleet/" not in data[:4096]
 
 
 def manifest_group(data: bytes, path: Path) -> Group:

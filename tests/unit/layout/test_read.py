@@ -25,6 +25,10 @@ def test_reading_and_writing_keeps_the_document(path):
     assert json.dumps(json.loads(written)) == json.dumps(json.loads(path.read_bytes()))
 
 
+def test_a_byte_order_mark_is_no_fault():
+    assert decode_manifest(b"\xef\xbb\xbf" + GOOD, "f") == decode_manifest(GOOD, "f")
+
+
 def test_optional_fields_are_written_only_where_they_say_something():
     side = single("prefill", 1, kv([0], engine_pairs="position"), kv([1]))
     document = json.loads(encode_manifest(side))

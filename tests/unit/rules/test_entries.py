@@ -193,7 +193,12 @@ def test_an_engine_that_pairs_by_position_even_with_ids() -> None:
     stages = (Stage(0, (0, 2), (swa(range(2)),)), Stage(1, (2, 4), (swa(range(2, 4)),)))
     judged = pair(manifest("prefill", stages=stages), _one_stage("decode", swa(range(4))))
     assert _severities(judged) == {"PD1012": "error"}
-    assert findings(pair(_one_stage("prefill", swa(range(4))), _one_stage("decode", swa(range(4))))) == {}
+    whole = _one_stage("prefill", swa(range(4)))
+    assert findings(pair(whole, _one_stage("decode", swa(range(4))))) == {}
+    turned = Component("swa", "window_page", swa(range(4)).entries[::-1], engine_pairs="position")
+    judged = pair(whole, _one_stage("decode", turned))
+    assert _severities(judged) == {"PD1012": "error"}
+    assert "layer 0 k on prefill and layer 3 v on decode" in words(findings(judged)["PD1012"]).message
 
 
 @pytest.mark.code("PD1020")

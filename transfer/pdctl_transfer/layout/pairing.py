@@ -19,7 +19,7 @@ Reason = Literal[
     "no_source",  # a decode entry without a prefill entry: PD1007, nothing for a draft's
     "not_computed",  # a prefill entry of a layer that its stage does not compute: PD1020 where the engine sends it
     "position",  # entries without ids that positions cannot pair soundly: PD1012; not planned
-    "engine_position",  # the engine pairs by position over several prefill stages: PD1012; planned by id all the same
+    "engine_position",  # the engine pairs by position, which is not what the ids say: PD1012; planned by id
     "mixed_ids",  # some entries of the component have ids, others none: PD1010; not planned
     "uneven_ids",  # one layer's tensor occurs a different number of times than another's: PD1010; not planned
 ]
@@ -131,11 +131,8 @@ def _pair_kind(
     problems = [*_id_problems("prefill", kind, sources, prefill), *_id_problems("decode", kind, targets, decode)]
     if problems:
         return [], problems
-    if sources and targets and len(prefill.stages) > 1 and _engine_pairs_by_position(kind, prefill, decode):
-        text = (
-            f"the engine pairs {kind} by position, which picks wrong layers from {len(prefill.stages)} prefill stages"
-        )
-        problems.append(Problem("engine_position", "prefill", kind, text))
+    if sources and targets and _engine_pairs_by_position(kind, prefill, decode):
+        problems += _engine_problems(kind, sources, targets, len(prefill.stages))
     if sources and targets and (sources[0].entry.layer is None or targets[0].entry.layer is None):
         unsound = _position_problem(kind, sources, targets, prefill, decode)
         if unsound is not None:
@@ -214,6 +211,19 @@ def _engine_pairs_by_position(kind: str, *sides: Manifest) -> bool:
         for component in stage.components
         if component.kind == kind
     )
+
+
+def _engine_problems(
+    kind: str, sources: Sequence[Located], targets: Sequence[Located], stages: int
+) -> Iterator[Problem]:
+    """Where the engine's positions pair other entries than the ids do."""
+    why = f"picks wrong layers from {stages} prefill stages" if stages > 1 else None
+    ours, theirs = [x.key for x in sources], [x.key for x in targets]
+    if why is None and ours != theirs and Counter(ours) == Counter(theirs):
+        at, (a, b) = next((i, keys) for i, keys in enumerate(zip(ours, theirs, strict=True)) if keys[0] != keys[1])
+        why = f"is wrong: entry {at} is layer {a[1]} {a[2]} on prefill and layer {b[1]} {b[2]} on decode"
+    if why is not None:
+        yield Problem("engine_position", "prefill", kind, f"the engine pairs {kind} by position, which {why}")
 
 
 def _position_problem(

@@ -5,6 +5,7 @@ Numbers are not judged here: a well-formed manifest that contradicts itself is P
 """
 
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ def decode_manifest(data: bytes, source: str) -> Manifest:
     """
     if len(data) > MAX_BYTES:
         raise ManifestError(source, "", f"over the limit of {MAX_BYTES >> 20} MiB")
+    data = data.removeprefix(BOM_UTF8)  # editors and shells of Windows begin a file with it
     if not data.strip():
         raise ManifestError(source, "", "empty, expected a JSON object")
     _check_schema(data, source)

@@ -1,4 +1,4 @@
-"""PD1012: pairing by position is sound only between single stages with equally many entries.
+"""PD1012: pairing by position is sound only between single stages with equally many entries, in one order.
 
 SGLang's sliding-window pools report start layer 0 on every stage and pair by position even where ids could be given:
 with more than one prefill stage, stage 2's layers land on stage 1's.
@@ -16,8 +16,10 @@ def check_positions(pair: Pair) -> Iterator[Outcome]:
     for reason in ("engine_position", "position"):
         found = [problem for problem in problems if problem.reason == reason]
         if found:
-            why = f"paired by position from {len(pair.prefill.stages)} prefill stages"
-            what = f"{listed(p.kind for p in found)}: {why if reason == 'engine_position' else found[0].text}"
+            why = found[0].text
+            if reason == "engine_position" and len(pair.prefill.stages) > 1:
+                why = f"paired by position from {len(pair.prefill.stages)} prefill stages"
+            what = f"{listed(p.kind for p in found)}: {why}"
             said = (pair.prefill_side.said(f"{p.kind}: {p.text}") for p in found)
             yield pair.finding("PD1012", [*pair.evidence("pp"), *said], what=what)
     bare = {e.src.kind for e in pair.pairing.pairs if e.src.entry.layer is None or e.dst.entry.layer is None}
