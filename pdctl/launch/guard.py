@@ -83,11 +83,10 @@ class Guard:
     def _become_unit(self) -> NoReturn:
         """In the child: a session of its own, tied to the guard's life, then the unit's program."""
         try:
-            guard = os.getppid()
             os.setsid()
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != guard:
-                os._exit(0)
+            if os.getppid() != self.record.guard_pid:
+                os._exit(0)  # it died before the line above
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
             if self.unit.cwd:
                 os.chdir(self.unit.cwd)
@@ -121,8 +120,7 @@ class Guard:
             if pid == 0:
                 return exit_
             if pid == main:
-                code = os.waitstatus_to_exitcode(status)
-                exit_ = Exit(None if code < 0 else code, signal.Signals(-code).name if code < 0 else None, time.time())
+                exit_ = _how(os.waitstatus_to_exitcode(status))
 
     def _end_tree(self, main: int, grace_s: float) -> None:
         """SIGTERM to the main process, once it is gone to what it left, and SIGKILL to all that outlasts the grace."""
@@ -179,6 +177,14 @@ class Guard:
         except OSError as error:
             _say(f"cannot record {state}: {error.strerror}")
             self.stopping = self.stopping or not self.folder.exists()
+
+
+def _how(code: int) -> Exit:
+    """How a process ended, from its exit code: below 0 the signal that killed it, of which not all have names."""
+    if code >= 0:
+        return Exit(code, None, time.time())
+    names = {number.value: number.name for number in signal.Signals}
+    return Exit(None, names.get(-code, f"signal {-code}"), time.time())
 
 
 def _changed(record: UnitRecord, **changes: object) -> UnitRecord:

@@ -84,6 +84,14 @@ def test_a_killed_unit_is_restarted_and_counted_and_its_children_go_with_it(laun
     assert set(first) & set(left_of(launcher)) <= {guard}
 
 
+def test_a_signal_without_a_name_does_not_end_the_guard(launcher: LocalLauncher) -> None:
+    launcher.start(unit())
+    until(lambda: is_up(launcher))
+    os.kill(pid_of(launcher), signal.SIGRTMIN + 5)
+    until(lambda: launcher.status("prefill-0").restarts == 1)
+    assert launcher.status("prefill-0").last_exit == f"killed by signal {signal.SIGRTMIN + 5}"
+
+
 def test_a_unit_that_keeps_crashing_is_given_up(launcher: LocalLauncher) -> None:
     launcher.start(unit("crash", backoff_s=(0.01, 0.05)))
     until(lambda: launcher.status("prefill-0").state == "failed")
