@@ -193,13 +193,14 @@ class Host:
 
     def usage(self) -> dict[str, int]:
         gc.collect()
+        peers = list(self.peers.values())
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
         return {
             "rss_mib": resident >> 20,
             "threads": threading.active_count(),
             "fds": sum(1 for _ in Path("/proc/self/fd").iterdir()),
-            "rooms": sum(len(peer._rooms) for peer in self.peers.values()),
-            "kept": sum(len(getattr(peer, "_legs", getattr(peer, "_requests", ()))) for peer in self.peers.values()),
+            "rooms": sum(len(peer._book.rooms if hasattr(peer, "_book") else peer._rooms) for peer in peers),
+            "kept": sum(len(peer._book.legs if hasattr(peer, "_book") else peer._requests) for peer in peers),
         }
 
     def metrics(self) -> list[str]:

@@ -115,10 +115,10 @@ def test_prefill_frozen_in_mid_transfer(fabric: str) -> None:
 
 
 @pytest.mark.code("PD4033")
-@pytest.mark.parametrize("side", ["prefill", "decode"])
-def test_abort_in_mid_transfer(side: str) -> None:
-    """Either side may; both end with it, and reused pages are not written late."""
-    with moving("mooncake") as (prefill, decode, room, _, theirs):
+@pytest.mark.parametrize(("side", "staging"), [("prefill", 0), ("decode", 0), ("decode", OPTIONS.staging_bytes)])
+def test_abort_in_mid_transfer(side: str, staging: int) -> None:
+    """Either side may, of direct and staged writes; both end with it, and reused pages are not written late."""
+    with moving("mooncake", replace(OPTIONS, staging_bytes=staging)) as (prefill, decode, room, _, theirs):
         {"prefill": prefill, "decode": decode}[side].call("abort", room)
         assert ends(prefill, room) == ends(decode, room) == ("PD4033", side)
         assert decode.call("wait_reusable", room, 10.0)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric
-from pdctl_transfer.session import DecodePeer, Options, Rank, sources
+from pdctl_transfer.session import DecodePeer, Options, Rank, sources, staging
 from pdctl_transfer.session.messages import (
     Ask,
     Confirm,
@@ -24,6 +24,7 @@ from pdctl_transfer.session.messages import (
     Settled,
     Start,
 )
+from pdctl_transfer.session.sending import METADATA_BYTES
 from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms
 
 SHORT = replace(FAST, bootstrap_s=0.5, waiting_s=0.5, transfer_s=0.5)
@@ -173,7 +174,7 @@ def test_abort_ends_both_sides(side: str, met: bool) -> None:
             while "bootstrapping" in {sender.state, receiver.state}:
                 receiver.wait(0.01)
         elif side == "decode":
-            while not prefill._legs:
+            while not prefill._book.legs:
                 receiver.wait(0.01)
         (sender if side == "prefill" else receiver).abort("the client left")
         assert end(sender if side == "prefill" else receiver) == ("PD4033", side)
@@ -291,7 +292,7 @@ def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
         (to_decode,) = prefill._links
         room = next(rooms)
         receiver = decoder.open(room, w.at, ids())
-        while (request := decoder._rooms.get(room)) is None or not prefill._legs:
+        while (request := decoder._rooms.get(room)) is None or not prefill._book.legs:
             receiver.wait(0.01)
         for number, attempt in ((room, "other"), (room, request.attempt), (receivers[0].room, "x"), (12345, "y")):
             decoder.loop.call(to_prefill.send, Confirm(number, attempt))
@@ -380,4 +381,48 @@ def test_nothing_is_left_behind() -> None:
             prefill, receiver = only(w.prefill)[0], only(w.decode)[0]
     assert threads() == 0
     assert descriptors() <= before
-    assert prefill._rooms == receiver._rooms == prefill._legs == receiver._requests == {}
+    assert prefill._book.rooms == receiver._rooms == prefill._book.legs == receiver._requests == {}
+
+
+def test_a_room_that_decode_gave_up_can_be_asked_for_again() -> None:
+    """What it gave up before prefill opened the room does not count against the next attempt."""
+    with world(FAST) as w:
+        prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
+        room = next(rooms)
+        first = decoder.open(room, w.at, ids())
+        while not prefill._book.legs:
+            first.wait(0.01)
+        first.abort("retry")
+        assert first.wait_reusable(5)
+        second = decoder.open(room, w.at, ids())
+        while not prefill._book.legs:
+            second.wait(0.01)
+        sender = prefill.open(room)
+        sender.send(ids())
+        assert second.wait(10) == sender.wait(10) == "confirmed"
+
+
+def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request aborted in the middle of a scatter: its pages would be written after they were given away."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> None:
+        entered.set()
+        leave.wait(10)
+
+    monkeypatch.setattr(sources, "choose", lambda *args, **more: "staged")
+    monkeypatch.setattr(staging, "scatter", slow)
+    with world(FAST) as w:
+        senders, receivers, _ = w.transfer()
+        assert entered.wait(5)
+        receivers[0].abort("now")
+        assert end(receivers[0])[0] == "PD4033"
+        assert senders[0].wait_reusable(5)
+        assert not receivers[0].wait_reusable(0.3)
+        leave.set()
+        assert receivers[0].wait_reusable(5)
+
+
+def test_metadata_is_bounded() -> None:
+    with world() as w, pytest.raises(ValueError, match="the limit is"):
+        only(w.prefill)[0].open(1).send(ids(), bytes(METADATA_BYTES + 1))

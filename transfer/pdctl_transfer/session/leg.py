@@ -25,7 +25,7 @@ from pdctl_transfer.session.packing import Chunk, chunks
 from pdctl_transfer.session.work import Part
 from pdctl_transfer.session.workers import Job
 from pdctl_transfer.session.writer import Scratch, needs_scratch, packed_blocks, staged_blocks
-from pdctl_transfer.telemetry import Tally
+from pdctl_transfer.telemetry import Tally, Telemetry
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
@@ -114,6 +114,14 @@ class Leg:
         """Tell decode that nothing more will land, once that is so."""
         if self.settled:
             self.link.send(Settled(self.room, self.attempt))
+
+    def record(self, telemetry: Telemetry) -> None:
+        """Count what was moved."""
+        assert self._sent is not None
+        telemetry.queued(self.link.name, self.started_at - self.queued_at)
+        for kind, tally in self.tallies.items():
+            way, items = self.ways.get(kind, "direct"), len(self._sent.indices.get(kind, ()))
+            telemetry.written(self.room, self.link.name, kind, way, tally, items)
 
     def _submit(self, work: Callable[[], Outcome], chunk: int | None) -> None:
         def job() -> None:

@@ -45,7 +45,7 @@ class Options(Struct, frozen=True):
     waiting_s: float = 300.0
     transfer_s: float = 60.0
     heartbeat_s: float = 1.0
-    silent_s: float = 5.0
+    silent_s: float = 10.0
     """A peer that said nothing for so long is taken for frozen; its requests fail, its buffers are quarantined."""
     linger_s: float = 1.0
     """What may still lie in socket buffers of a peer that is gone is taken to have landed after so long."""

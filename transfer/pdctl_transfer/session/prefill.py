@@ -11,6 +11,7 @@ from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.area import Area
+from pdctl_transfer.session.book import Book
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
 from pdctl_transfer.session.client import Registration
 from pdctl_transfer.session.leg import Leg, Sent
@@ -32,7 +33,6 @@ from pdctl_transfer.session.messages import (
 )
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.packing import Memory
-from pdctl_transfer.session.recent import Recent
 from pdctl_transfer.session.sending import Room, SendHandle
 from pdctl_transfer.session.settlement import Settlement
 from pdctl_transfer.session.timers import Timer
@@ -60,19 +60,14 @@ class PrefillPeer:
         self.options = options or Options()
         self.telemetry = Telemetry("prefill", str(rank), self.options.events)
         self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
-        self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._rooms))
-        self.telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self._legs))
+        self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._book.rooms))
+        self.telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self._book.legs))
         self.loop = Loop(f"pdctl-prefill-{rank}")
         self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
         self.memory = Memory(self.me.regions)
         self.scratch = Area(fabric, self.options.writers * self.options.chunk_bytes, self.options.chunk_bytes)
-        self._rooms: dict[int, Room] = {}
-        self._legs: dict[tuple[int, str], Leg] = {}
-        self._ended = Recent(self.options.bootstrap_s)
-        """Rooms that failed here, for decode ranks that ask too late."""
-        self._given_up = Recent(self.options.bootstrap_s)
-        """Rooms that decode gave up before they were opened here."""
-        self._settlement = Settlement(self.loop, fabric, str(rank), self._drop)
+        self._book = Book(self.options.bootstrap_s)
+        self._settlement = Settlement(self.loop, fabric, str(rank), self._book.drop)
         self._links: set[Link] = set()
         try:
             self._listener = self.loop.listen(self.options.host, 0, self._accept, self.options.secret)
@@ -101,7 +96,7 @@ class PrefillPeer:
 
         def end() -> None:
             gone = Failure("PD4034", "the prefill engine closed", "prefill")
-            for room in list(self._rooms.values()):
+            for room in list(self._book.rooms.values()):
                 self._fail(room, gone)
 
         self.loop.call(end)
@@ -121,19 +116,19 @@ class PrefillPeer:
     # The engine's calls, on the loop thread.
 
     def _open(self, handle: SendHandle) -> None:
-        room = self._rooms.setdefault(handle.room, Room(handle.room))
+        room = self._book.rooms.setdefault(handle.room, Room(handle.room))
         if room.handle is not None:
             handle._life.settle()
             handle._life.fail(Failure("PD4023", f"room {handle.room} is open already", "prefill"))
             return
-        self._ended.forget(handle.room)
+        self._book.ended.forget(handle.room)
         room.handle = handle
         room.timer = Timer(self.loop, lambda failure: self._fail(room, failure))
         room.timer.arm(self.options.bootstrap_s, lambda: room.unasked(self.options))
         self._registration.room_at(handle.room)
-        fault = fallback_fault(self.me) or self._given_up.get(handle.room)
+        fault = fallback_fault(self.me) or self._book.given_up.get(handle.room)
         if fault is not None:
-            self._given_up.forget(handle.room)
+            self._book.given_up.forget(handle.room)
             self._fail(room, fault)
             return
         for leg in room.legs.values():
@@ -142,7 +137,7 @@ class PrefillPeer:
 
     def send_room(self, handle: SendHandle, sent: Sent) -> None:
         """`SendHandle.send`, on the loop thread."""
-        room = self._rooms.get(handle.room)
+        room = self._book.rooms.get(handle.room)
         if room is None or room.handle is not handle or room.sent is not None:
             return
         room.sent = sent
@@ -150,7 +145,7 @@ class PrefillPeer:
 
     def fail_room(self, handle: SendHandle, failure: Failure) -> None:
         """`Handle.abort`, on the loop thread."""
-        room = self._rooms.get(handle.room)
+        room = self._book.rooms.get(handle.room)
         if room is not None and room.handle is handle:
             self._fail(room, failure)
 
@@ -165,25 +160,21 @@ class PrefillPeer:
 
     def silent(self, link: Link, failure: Failure) -> None:
         """Fail what that decode rank asked for; it stays quarantined until the write returns."""
-        for room in self._rooms_of(link):
+        for room in self._book.rooms_of(link):
             self._fail(room, failure)
 
     def broken(self, link: Link, failure: Failure) -> None:
         """Fail what that decode rank asked for, forget what it asked for too early."""
         self._links.discard(link)
-        for leg in list(self._legs.values()):
+        for leg in list(self._book.legs.values()):
             if leg.link is link and leg.dead:
                 leg.released()
-        for room in self._rooms_of(link):
-            if room.handle is None:
-                for rank, leg in list(room.legs.items()):
-                    if leg.link is link:
-                        del room.legs[rank]
-                        self._legs.pop((room.room, leg.attempt), None)
-                if not room.legs:
-                    self._rooms.pop(room.room, None)
-            else:
+        for room in self._book.rooms_of(link):
+            if room.handle is not None:
                 self._fail(room, failure)
+                continue
+            for leg in [leg for leg in room.legs.values() if leg.link is link]:
+                self._book.strike(room, leg)
 
     def waiting_rooms(self, link: Link) -> tuple[int, ...]:
         """Unknown here: decode names them."""
@@ -196,11 +187,11 @@ class PrefillPeer:
 
     def _never(self, number: int, failure: Failure) -> None:
         """Decode has given this room up: fail it, or remember that for when the engine opens it."""
-        room = self._rooms.get(number)
+        room = self._book.rooms.get(number)
         if room is not None and room.handle is not None:
             self._fail(room, failure)
         else:
-            self._given_up.put(number, failure)
+            self._book.given_up.put(number, failure)
 
     def message(self, link: Link, message: AnyMessage) -> None:
         """One message about a request; unknown, late and repeated ones change nothing."""
@@ -208,11 +199,11 @@ class PrefillPeer:
             case Ask():
                 self._ask(link, message)
             case Grant(room=room, attempt=attempt):
-                leg = self._legs.get((room, attempt))
+                leg = self._book.legs.get((room, attempt))
                 if leg is not None:
                     leg.granted(message)
             case Confirm(room=room, attempt=attempt):
-                leg = self._legs.get((room, attempt))
+                leg = self._book.legs.get((room, attempt))
                 if leg is not None and leg.written:
                     leg.confirmed = True
                     self._confirm(room)
@@ -224,58 +215,44 @@ class PrefillPeer:
             case _:
                 link.channel.fail("not a message for a prefill rank")
 
-    def _rooms_of(self, link: Link) -> list[Room]:
-        return [room for room in self._rooms.values() if any(leg.link is link for leg in room.legs.values())]
-
     def _ask(self, link: Link, ask: Ask) -> None:
-        if (ask.room, ask.attempt) in self._legs:
+        if (ask.room, ask.attempt) in self._book.legs:
             return
         if any(len(data) % 8 for data in ask.indices.values()):
             link.channel.fail("ids that are no int64")
             return
         assert link.hello is not None
         rank = RankId(link.hello.rank.pp, link.hello.rank.tp)
-        past = self._ended.get(ask.room)
-        if past is not None:
-            link.send(Failed(ask.room, ask.attempt, past.code, past.cause, past.side))
-            link.send(Settled(ask.room, ask.attempt))
-            return
-        room = self._rooms.setdefault(ask.room, Room(ask.room))
-        if rank in room.legs or (room.legs and room.dp != link.hello.rank.dp):
-            cause = f"room {ask.room} was asked for by another decode {rank}"
-            link.send(Failed(ask.room, ask.attempt, "PD4023", cause, "decode"))
+        refusal = self._book.refusal(ask, rank, link.hello.rank.dp)
+        if refusal is not None:
+            link.send(Failed(ask.room, ask.attempt, refusal.code, refusal.cause, refusal.side))
             link.send(Settled(ask.room, ask.attempt))
             return
         mine = RankId(self.me.rank.pp, self.me.rank.tp)
-        room.dp = link.hello.rank.dp
-        room.expected = link.pair_plan.decode_ranks(mine)
         leg = Leg(ask, link, link.pair_plan.part(mine, rank), self)
-        room.legs[rank] = self._legs[(ask.room, ask.attempt)] = leg
+        room = self._book.enter(leg, rank, link.hello.rank.dp, link.pair_plan.decode_ranks(mine))
         if room.handle is not None:
             link.send(Ready(ask.room, ask.attempt))
             self._progress(room)
 
     def _give_up(self, link: Link, number: int, attempt: str, failure: Failure) -> None:
         """Decode no longer wants it: stop, and say so once nothing more can land."""
-        leg = self._legs.get((number, attempt))
+        leg = self._book.legs.get((number, attempt))
         if leg is None:
             if not self._settlement.unproven(number):
                 link.send(Settled(number, attempt))
             return
         leg.link = link
         leg.deadline.cancel()
-        room = self._rooms.get(number)
+        room = self._book.rooms.get(number)
         if room is None or leg not in room.legs.values():
             leg.report()
         elif room.handle is not None:
             self._fail(room, failure)
         else:
-            self._drop(leg)
+            self._book.strike(room, leg)
             leg.report()
-            self._given_up.put(number, failure)
-            room.legs = {rank: other for rank, other in room.legs.items() if other is not leg}
-            if not room.legs:
-                self._rooms.pop(number, None)
+            self._book.given_up.put(number, failure)
 
     # The life of a room.
 
@@ -295,10 +272,11 @@ class PrefillPeer:
                 self._fail(room, fault)
                 return
             leg.queue(room.sent)
+            room.timer.arm(self.options.waiting_s, lambda: room.unwritten(self.options))
 
     def writing(self, leg: Leg) -> None:
         """The first byte of a leg is about to move."""
-        room = self._rooms.get(leg.room)
+        room = self._book.rooms.get(leg.room)
         if room is None or room.handle is None or leg.dead:
             return
         leg.link.send(Start(leg.room, leg.attempt))
@@ -307,29 +285,23 @@ class PrefillPeer:
 
     def finished(self, leg: Leg) -> None:
         """One of a leg's jobs has come to its end, good or bad."""
-        room = self._rooms.get(leg.room)
+        room = self._book.rooms.get(leg.room)
         if leg.dead:
             if not leg.jobs:
                 self._settlement.settle(leg)
         elif leg.failure is not None and room is not None:
             self._fail(room, leg.failure)
         elif leg.written and room is not None and room.sent is not None:
-            self._record(leg, room.sent)
+            leg.record(self.telemetry)
             leg.link.send(Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
 
-    def _record(self, leg: Leg, sent: Sent) -> None:
-        self.telemetry.queued(leg.link.name, leg.started_at - leg.queued_at)
-        for kind, tally in leg.tallies.items():
-            way, items = leg.ways.get(kind, "direct"), len(sent.indices.get(kind, ()))
-            self.telemetry.written(leg.room, leg.link.name, kind, way, tally, items)
-
     def _confirm(self, number: int) -> None:
-        room = self._rooms.get(number)
+        room = self._book.rooms.get(number)
         if room is None or room.handle is None or not room.confirmed:
             return
-        self._close_room(room)
+        self._book.close(room)
         for leg in room.legs.values():
-            self._drop(leg)
+            self._book.drop(leg)
         room.handle._life.settle()
         room.handle._life.advance("confirmed")
         self.telemetry.ended(room.room, "", "", "", room.handle._life.reached)
@@ -338,8 +310,8 @@ class PrefillPeer:
         handle = room.handle
         if handle is None or not handle._life.fail(failure):
             return
-        self._close_room(room)
-        self._ended.put(room.room, failure)
+        self._book.close(room)
+        self._book.ended.put(room.room, failure)
         self.telemetry.ended(room.room, failure.code, failure.side, failure.cause, handle._life.reached)
         for leg in room.legs.values():
             leg.stop()
@@ -348,15 +320,6 @@ class PrefillPeer:
             if not leg.jobs:
                 self._settlement.settle(leg)
         self._maybe_free(room)
-
-    def _close_room(self, room: Room) -> None:
-        if room.timer is not None:
-            room.timer.stop()
-        if self._rooms.get(room.room) is room:
-            del self._rooms[room.room]
-
-    def _drop(self, leg: Leg) -> None:
-        self._legs.pop((leg.room, leg.attempt), None)
 
     def _maybe_free(self, room: Room) -> None:
         if room.handle is not None and room.free:

@@ -1,7 +1,7 @@
 """A room on the sending side: its handle, the decode ranks that asked for it, and what is missing where it fails."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
 
 
+METADATA_BYTES: Final = 16 << 20
+
+
 class SendHandle(Handle):
     """A room on the sending side."""
 
@@ -25,8 +28,11 @@ class SendHandle(Handle):
     def send(self, indices: Mapping[str, Sequence[int]], metadata: bytes = b"") -> None:
         """The room's state is in place: write the items with these ids, one list a kind, then deliver `metadata`.
 
-        The items must stay as they are until `reusable`. Call it once; a second call is ignored.
+        The items must stay as they are until `reusable`. Call it once; a second call is ignored. ValueError where the
+        metadata is over METADATA_BYTES.
         """
+        if len(metadata) > METADATA_BYTES:
+            raise ValueError(f"{len(metadata)} bytes of metadata, the limit is {METADATA_BYTES}")
         ids = {kind: np.asarray(values, dtype=np.int64).reshape(-1) for kind, values in indices.items()}
         self._peer.loop.call(self._peer.send_room, self, Sent(ids, bytes(metadata)))
 
@@ -67,6 +73,11 @@ class Room:
         """Why it fails if the engine does not send in time."""
         cause = f"room {self.room}: the prefill engine sent nothing in {options.waiting_s:g} s"
         return Failure("PD4030", cause, "prefill")
+
+    def unwritten(self, options: Options) -> Failure:
+        """Why it fails if no thread comes to write it in time."""
+        cause = f"room {self.room}: no write began in {options.waiting_s:g} s after it was sent"
+        return Failure("PD4031", cause, "prefill")
 
     def unconfirmed(self, options: Options) -> Failure:
         """Why it fails if it is not confirmed in time."""
