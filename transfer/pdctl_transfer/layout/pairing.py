@@ -132,7 +132,7 @@ def _pair_kind(
     if problems:
         return [], problems
     if sources and targets and _engine_pairs_by_position(kind, prefill, decode):
-        problems += _engine_problems(kind, sources, targets, len(prefill.stages))
+        problems += _engine_problems(kind, sources, targets, len(prefill.stages), len(decode.stages))
     if sources and targets and (sources[0].entry.layer is None or targets[0].entry.layer is None):
         unsound = _position_problem(kind, sources, targets, prefill, decode)
         if unsound is not None:
@@ -214,12 +214,12 @@ def _engine_pairs_by_position(kind: str, *sides: Manifest) -> bool:
 
 
 def _engine_problems(
-    kind: str, sources: Sequence[Located], targets: Sequence[Located], stages: int
+    kind: str, sources: Sequence[Located], targets: Sequence[Located], prefills: int, decodes: int
 ) -> Iterator[Problem]:
-    """Where the engine's positions pair other entries than the ids do."""
-    why = f"picks wrong layers from {stages} prefill stages" if stages > 1 else None
+    """Where the engine's positions pair other entries than the ids do. One stage to several is PD1006's."""
+    why = f"picks wrong layers from {prefills} prefill stages" if prefills > 1 else None
     ours, theirs = [x.key for x in sources], [x.key for x in targets]
-    if why is None and ours != theirs and Counter(ours) == Counter(theirs):
+    if prefills == decodes == 1 and ours != theirs and Counter(ours) == Counter(theirs):
         at, (a, b) = next((i, keys) for i, keys in enumerate(zip(ours, theirs, strict=True)) if keys[0] != keys[1])
         why = f"is wrong: entry {at} is layer {a[1]} {a[2]} on prefill and layer {b[1]} {b[2]} on decode"
     if why is not None:
