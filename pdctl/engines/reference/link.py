@@ -130,10 +130,6 @@ class PrefillLink:
             wake,
         )
 
-    def metrics(self) -> list[str]:
-        """What each rank's peer has counted, in Prometheus' text format."""
-        return [peer.telemetry.exposition() for group in self._peers for peer, _ in group]
-
     @property
     def telemetries(self) -> list[Telemetry]:
         """Of every rank."""
@@ -182,10 +178,6 @@ class DecodeLink:
             self._eos,
             wake,
         )
-
-    def metrics(self) -> list[str]:
-        """What each rank's peer has counted, in Prometheus' text format."""
-        return [peer.telemetry.exposition() for group in self._peers for peer, _ in group]
 
     @property
     def telemetries(self) -> list[Telemetry]:

@@ -53,9 +53,6 @@ class Link(Protocol):
     def open(self, request: Request, wake: Callable[[], None]) -> Transfer:
         """Begin the transfer of a request that has its place; `wake` is called when it has ended."""
 
-    def metrics(self) -> list[str]:
-        """What each rank's peer has counted, in Prometheus' text format."""
-
     def refuse(self, request: Request, reason: str) -> None:
         """Tell the other side of a request that ended before it had its place."""
 
