@@ -54,11 +54,14 @@ def bring_up(
             folder.write(state)
         except BaseException as error:
             with undisturbed():
-                if before is not None and before.phase == UP:
+                if before is not None and before.phase == UP and run.running:
                     _give_up_repair(run, state, folder)
                 elif not keep:
                     _undo(run, folder)
-            raise _as_ours(error) from error
+            if isinstance(error, KeyboardInterrupt):
+                left = "still runs" if keep else "was taken down"
+                raise Interrupted(f"interrupted; what had been started {left}") from error
+            raise
     return state
 
 
@@ -117,9 +120,3 @@ def _give_up_repair(run: Bringup, state: FleetState, folder: FleetFolder) -> Non
     """End only what this run started: a degraded fleet that serves is better than none."""
     run.launcher.stop([unit.name for unit in run.plan.units if unit.name not in run.running])
     folder.write(replace(state, phase=UP, since=time.time()))
-
-
-def _as_ours(error: BaseException) -> BaseException:
-    if isinstance(error, KeyboardInterrupt):
-        return Interrupted("interrupted; what had been started was taken down")
-    return error

@@ -140,6 +140,15 @@ def test_an_interrupted_up_leaves_nothing(fleet: Fleet, number: signal.Signals) 
     assert fleet.left() == []
 
 
+def test_a_fleet_of_an_earlier_boot_that_cannot_come_up_again_is_down(fleet: Fleet) -> None:
+    """Its state says up, and nothing of it runs: there is nothing to repair."""
+    assert fleet.up().returncode == 0
+    LocalLauncher(FleetFolder(fleet.name).units).stop(["prefill-0", "decode-0", "router"])
+    fleet.write(decode="{args: [--misbehave, crash]}")
+    assert fleet.up().returncode == 3
+    assert fleet.status()["phase"] == "down"
+
+
 def test_a_command_killed_midway_is_taken_up_by_the_next(fleet: Fleet) -> None:
     fleet.write(decode="{args: [--misbehave, hang]}")
     up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
