@@ -11,7 +11,7 @@ import typer
 
 from pdctl.cli.output import note, result
 from pdctl.derive import ENGINES, PLATFORMS, Derived, Request, derive
-from pdctl.errors import InputError
+from pdctl.errors import FindingsError, InputError
 
 #: Columns where the output is not a terminal.
 PIPED = 120
@@ -60,7 +60,8 @@ def command(
 ) -> int:
     """Print the layout of one side: every buffer that takes part in the transfer, and how it is cut over the ranks.
 
-    Three forms: --engine with --role and --model; a FLEET file with --role; a MANIFEST file.
+    Three forms: --engine with --role and --model; a FLEET file with --role; a MANIFEST file. Exit status: 0 printed,
+    2 unusable input or a side that would not start, 3 a manifest that contradicts itself.
     """
     from pdctl.check.inputs import is_manifest, read_bytes
 
@@ -192,8 +193,11 @@ def _of_manifest(data: bytes, source: str) -> Derived:
     from pdctl_transfer.layout.read import decode_manifest
 
     manifest = decode_manifest(data, source)
-    notes = tuple(f"PD1021 {fault.path}: found {fault.found}, expected {fault.expected}" for fault in faults(manifest))
-    return Derived(manifest=manifest, sources={}, notes=notes)
+    if found := faults(manifest):
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        what = f"{source} {found[0].path}: found {found[0].found}, expected {found[0].expected}{more}"
+        raise FindingsError(what, code="PD1021", hint="derive it again, or correct it where it was edited")
+    return Derived(manifest=manifest, sources={})
 
 
 def _refuse_given(given: dict[str, Any], why: str) -> None:

@@ -93,7 +93,7 @@ def _layers(ids: Sequence[int | None]) -> str:
     known = [layer for layer in ids if layer is not None]
     if set(known) & REQUEST_WIDE:
         return "request"
-    if known == list(range(known[0], known[-1] + 1)):
+    if known == list(range(known[0], known[0] + len(known))):
         return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"
     shown = [str(layer) for layer in known]
     return ", ".join(shown if len(shown) <= 4 else [*shown[:2], "…", shown[-1]])

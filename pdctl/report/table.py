@@ -37,6 +37,7 @@ class _Pen:
     def line(self, mark: str, label: str, text: str) -> Iterator[str]:
         """`  ✓ label   text`, wrapped under the label where it is too long."""
         glyph, style = _MARKS[mark]
+        label, text = printable(label), printable(text)
         head = f"  {glyph} {label}"
         painted = f"  {self.paint(glyph, style)} {label}"
         if not text:
@@ -51,7 +52,16 @@ class _Pen:
 
     def wrapped(self, text: str, indent: int) -> list[str]:
         pad = " " * indent
-        return textwrap.wrap(text, self.width, initial_indent=pad, subsequent_indent=pad, break_long_words=False)
+        return textwrap.wrap(
+            printable(text), self.width, initial_indent=pad, subsequent_indent=pad, break_long_words=False
+        )
+
+
+def printable(text: str) -> str:
+    """On one line, control characters as escapes: names come from files, and a terminal would obey them."""
+    if text.isprintable():
+        return text
+    return "".join(" " if c.isspace() else c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def table(report: Report, width: int, colour: bool) -> str:
@@ -102,7 +112,7 @@ def _finding(pen: _Pen, finding: ReportedFinding) -> Iterator[str]:
     yield from pen.line(finding.severity, finding.subject, _headline(finding))
     column = min(max((len(e.source) for e in finding.evidence), default=0), pen.width // 2)
     for evidence in finding.evidence:
-        whole = f"      {evidence.source:<{column}}   {evidence.text}"
+        whole = printable(f"      {evidence.source:<{column}}   {evidence.text}")
         yield from [whole] if len(whole) <= pen.width else pen.wrapped(f"{evidence.source}   {evidence.text}", 6)
     yield from pen.wrapped(finding.why, 6)
     action = pen.wrapped(finding.action, 6)

@@ -108,6 +108,39 @@ def test_mistakes_are_told(
     assert "Traceback" not in err
 
 
+@pytest.mark.code("PD1021")
+@pytest.mark.parametrize(
+    "change", [("page_size", 0), ("attn_tp", 0), ("heads", 0), ("groups", []), ("inner_bytes", -1), ("item_len", 1)]
+)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_manifest_that_contradicts_itself_is_refused(
+    change: tuple[str, object], form: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a traceback over a zero nor a table that looks sound."""
+    _, derived, _ = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model, "-o", "json")
+    key, value = change
+    document = json.loads(derived)
+    entry = document["stages"][0]["components"][0]["entries"][0]
+    (place,) = [place for place in (document, document["parallel"], entry, entry["groups"][0]) if key in place]
+    place[key] = value
+    path = tmp_path / "side.json"
+    path.write_text(json.dumps(document))
+    status, out, err = run(capsys, path, "-o", form)
+    assert (status, out) == (3, "")
+    assert f"PD1021  {path} $." in err
+
+
+def test_layer_ids_far_apart_are_listed(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two ids at the ends of their range are two ids, not four thousand million."""
+    _, derived, _ = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model, "-o", "json")
+    document = json.loads(derived)
+    document["stages"][0]["components"][0]["entries"][1]["layer"] = 2**32 - 3
+    path = tmp_path / "side.json"
+    path.write_text(json.dumps(document))
+    status, out, _ = run(capsys, path)
+    assert (status, "0, 4294967293, 2, 3" in out) == (0, True)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b'{"a": NaN', b"\xff\xfe", b"[" * 100_000])
 def test_configs_that_are_not_json_objects(content: bytes, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (model / "config.json").write_bytes(content)

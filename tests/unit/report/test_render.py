@@ -48,6 +48,17 @@ def test_no_control_characters_without_colour(report: Report) -> None:
     assert not any("\x1b" in render(report, fmt) for fmt in FORMATS)
 
 
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_control_characters_of_a_name_do_not_reach_the_terminal(fmt: Format) -> None:
+    """A model may call itself anything; XML would not even parse."""
+    name = "a\x00b\x1b[31m<&]]>\nc"
+    finding = Finding("PD1002", name, (Evidence(name, name),), {"prefill": name, "decode": "auto"})
+    text = render(make_report("check", [finding]), fmt)
+    assert not set(text) & {"\x00", "\x1b"}
+    if fmt == "junit":
+        ET.fromstring(text)
+
+
 def test_json_has_the_fields_of_the_contract(report: Report) -> None:
     """Fields may be added, never changed."""
     document = json.loads(render(report, "json"))
