@@ -1,10 +1,11 @@
 """`pdctl status`."""
 
+import sys
 import time
 from typing import Any
 
 from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name
-from pdctl.cli.output import note, result, result_json, table
+from pdctl.cli.output import note, paint, result, result_json, table
 
 
 def command(fleet: FleetArgument, output: FormatOption = Format.table) -> int:
@@ -26,8 +27,10 @@ def _print(status: Any) -> None:
     result(f"{status.fleet}  {status.phase}" + (f"  {status.url}" if status.url else ""))
     rows = [_row(one) for one in status.units]
     if rows:
-        for line in table(rows, ("unit", "state", "pid", "port", "since", "restarts", "last exit")):
-            result(f"  {line}")
+        head, *lines = table(rows, ("unit", "state", "pid", "port", "since", "restarts", "last exit"))
+        result(f"  {head}")
+        for one, line in zip(status.units, lines, strict=True):
+            result("  " + (line if one.state == "ready" else paint(line, "red", sys.stdout)))
     for text in status.notes:
         note(text)
 

@@ -86,6 +86,10 @@ class Pool(Section):
     )
     devices: list[Text] = Field(default=[], description="Accelerators of one replica, as the engine counts them.")
 
+    startup_s: Size | None = Field(
+        default=None, description="Longest wait for an engine to answer; none: the engine's."
+    )
+
     _role: str = PrivateAttr("")
     _key: str = PrivateAttr("")
 

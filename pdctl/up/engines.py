@@ -38,4 +38,5 @@ def others(run: Bringup) -> list[EngineUnit]:
 def gate_of(one: EngineUnit) -> Gate:
     """The gate of a single engine."""
     readiness = one.engine.readiness
-    return Gate(one.unit, one.instance.url + readiness.path, readiness.deadline_s, one.engine.stage)
+    deadline_s = one.instance.pool.startup_s or readiness.deadline_s
+    return Gate(one.unit, one.instance.url + readiness.path, deadline_s, one.engine.stage)

@@ -77,6 +77,10 @@ class ReferenceEngine:
         if pool.speculative is not None:
             flags["--speculative-algorithm"] = "NEXTN"
         words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
+        if pool.role != "aggregate":
+            words += [
+                word for name, value in fleet.transfer.options.items() for word in ("--session", f"{name}={value}")
+            ]
         argv = (python_of(pool), "-m", "pdctl.engines.reference", *words, *pool.args)
         return Command(argv, {"OMP_NUM_THREADS": "1", **pool.env})
 

@@ -67,6 +67,12 @@ def test_a_phase_that_fails_says_why_and_leaves_nothing(fleet: Fleet, where: str
     assert fleet.status()["phase"] == "down"
 
 
+def test_a_pool_may_say_how_long_its_engines_may_take(fleet: Fleet) -> None:
+    fleet.write(prefill="{startup_s: 1, args: [--misbehave, mute]}")
+    assert "does not answer" in (up := fleet.up()).stderr
+    assert "after 1 s" in up.stderr
+
+
 @pytest.mark.code("PD3010")
 def test_pairs_that_disagree_are_named(fleet: Fleet) -> None:
     fleet.write(decode="[{name: good, replicas: 2}, {name: bad, args: [--misbehave, other]}]")

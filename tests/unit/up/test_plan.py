@@ -41,6 +41,16 @@ def test_engines_get_what_the_fleet_file_says_and_the_router_gets_the_engines() 
     assert plan.url == "http://127.0.0.1:31999"
 
 
+def test_connector_options_reach_both_sides_and_not_the_aggregate_engine() -> None:
+    text = (
+        "schema: pdctl.fleet/v1\nname: f\nmodel: {path: builtin:tiny-hybrid}\nengine: reference\nprefill: {}\n"
+        "decode: {}\ntransfer: {options: {verify: full}}\nroles: {aggregate: {}}\n"
+    )
+    plan = make_plan(parse_fleet(text.encode(), Path("f.yaml")))
+    assert argument(plan, "prefill-0", "--session") == argument(plan, "decode-0", "--session") == "verify=full"
+    assert "--session" not in plan.of("aggregate")[0].unit.argv
+
+
 def test_ports_are_distinct_below_the_ephemeral_range_and_count_up_from_a_given_one() -> None:
     plan = make_plan(load("{replicas: 3, ports: {http: 31500}}", "{replicas: 3}"))
     given = [one.instance.ports["http"] for one in plan.of("prefill")]
