@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm
+from torch.nn.functional import linear
 
 from pdctl.engines.reference.config import Gqa, Mla, ModelConfig
 from pdctl.engines.reference.layers.attention import GqaLayer
@@ -20,6 +20,7 @@ from pdctl.engines.reference.layers.delta import DeltaLayer
 from pdctl.engines.reference.layers.indexer import IndexerLayer, ring_layer
 from pdctl.engines.reference.layers.latent import LatentLayer
 from pdctl.engines.reference.layers.mlp import MlpLayer
+from pdctl.engines.reference.layers.norm import Norm
 from pdctl.engines.reference.layers.ple import PleLayer, context_buffer, move_context, ngram_window
 from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
@@ -33,9 +34,9 @@ CHUNK = 64
 class RankLayer:
     """One rank's part of one layer."""
 
-    mixer_norm: Tensor
+    mixer_norm: Norm
     mixer: GqaLayer | LatentLayer | DeltaLayer
-    mlp_norm: Tensor
+    mlp_norm: Norm
     mlp: MlpLayer
     ple: PleLayer | None
 
@@ -44,11 +45,11 @@ class RankLayer:
 class Draft:
     """The one-layer multi-token-prediction draft of the last stage: proposes the token after the next."""
 
-    hidden_norm: Tensor
-    token_norm: Tensor
+    hidden_norm: Norm
+    token_norm: Norm
     join: Tensor
     ranks: tuple[RankLayer, ...]
-    norm: Tensor
+    norm: Norm
 
 
 Ranks = Sequence[Pools]
@@ -71,7 +72,7 @@ class Model:
         self._embed = self._weights.normal("embed", config.vocab, config.hidden, std=1.0)
         self._head = self._weights.normal("head", config.vocab, config.hidden) * 1.5
         self._skip = self._weights.normal("skip", config.vocab, config.hidden) * 1.5
-        self._norm = self._weights.near_one("norm", config.hidden)
+        self._norm = self._norm_of("norm")
         self._layers = [[self._layer(layer, Shard(tp, rank)) for rank in range(tp)] for layer in range(config.layers)]
         self.draft = self._make_draft() if draft else None
 
@@ -106,21 +107,20 @@ class Model:
 
         Fills the draft's KV and rings for the span, and returns its guess of the token after the last one.
         """
-        draft, config = self.draft, self.config
+        draft = self.draft
         if draft is None:
             raise RuntimeError("this model was built without its draft")
         parts = (
-            rms_norm(hidden, (config.hidden,), draft.hidden_norm, config.eps),
-            rms_norm(self._embed[span.tokens], (config.hidden,), draft.token_norm, config.eps),
+            draft.hidden_norm(hidden),
+            draft.token_norm(self._embed[span.tokens]),
         )
         states = [linear(torch.cat(parts, dim=1), draft.join) for _ in draft.ranks]
         states = self._apply(draft.ranks, states, span, pools[-1])
         return int(self._score(states[0][-1], int(span.tokens[-1]), draft.norm).argmax())
 
-    def _score(self, hidden: Tensor, token: int, norm: Tensor) -> Tensor:
+    def _score(self, hidden: Tensor, token: int, norm: Norm) -> Tensor:
         """Half from the hidden state, half from the token itself: so a draft, too, is right now and then."""
-        normed = rms_norm(hidden, (self.config.hidden,), norm, self.config.eps)
-        return linear(normed, self._head) + linear(self._embed[token], self._skip)
+        return linear(norm(hidden), self._head) + linear(self._embed[token], self._skip)
 
     def _stage(self, layers: range, hidden: Tensor, span: Span, ranks: Ranks) -> Tensor:
         states = [hidden] * self.tp
@@ -142,27 +142,27 @@ class Model:
         return states[0]
 
     def _apply(self, parts: Sequence[RankLayer], states: list[Tensor], span: Span, ranks: Ranks) -> list[Tensor]:
-        shape, eps = (self.config.hidden,), self.config.eps
         mixed = _sum_over_ranks(
-            part.mixer.forward(rms_norm(x, shape, part.mixer_norm, eps), span, pools)
+            part.mixer.forward(part.mixer_norm(x), span, pools)
             for part, x, pools in zip(parts, states, ranks, strict=True)
         )
         states = [x + mixed for x in states]
-        fed = _sum_over_ranks(
-            part.mlp.forward(rms_norm(x, shape, part.mlp_norm, eps)) for part, x in zip(parts, states, strict=True)
-        )
+        fed = _sum_over_ranks(part.mlp.forward(part.mlp_norm(x)) for part, x in zip(parts, states, strict=True))
         return [x + fed for x in states]
 
     def _layer(self, layer: int, shard: Shard) -> RankLayer:
         config, weights = self.config, self._weights
         has_ple = config.ple is not None and layer in config.ple.layers
         return RankLayer(
-            mixer_norm=weights.near_one(f"layers.{layer}.mixer_norm", config.hidden),
+            mixer_norm=self._norm_of(f"layers.{layer}.mixer_norm"),
             mixer=self._mixer(layer, shard),
-            mlp_norm=weights.near_one(f"layers.{layer}.mlp_norm", config.hidden),
+            mlp_norm=self._norm_of(f"layers.{layer}.mlp_norm"),
             mlp=MlpLayer(config, layer, weights, shard),
             ple=PleLayer(config, config.ple, layer, weights) if config.ple and has_ple else None,
         )
+
+    def _norm_of(self, name: str) -> Norm:
+        return Norm(self._weights.near_one(name, self.config.hidden), self.config.eps)
 
     def _mixer(self, layer: int, shard: Shard) -> GqaLayer | LatentLayer | DeltaLayer:
         config = self.config
@@ -207,11 +207,11 @@ class Model:
     def _make_draft(self) -> Draft:
         config, weights = self.config, self._weights
         return Draft(
-            hidden_norm=weights.near_one("draft.hidden_norm", config.hidden),
-            token_norm=weights.near_one("draft.token_norm", config.hidden),
+            hidden_norm=self._norm_of("draft.hidden_norm"),
+            token_norm=self._norm_of("draft.token_norm"),
             join=weights.normal("draft.join", config.hidden, 2 * config.hidden),
             ranks=tuple(self._layer(config.layers, Shard(self.tp, rank)) for rank in range(self.tp)),
-            norm=weights.near_one("draft.norm", config.hidden),
+            norm=self._norm_of("draft.norm"),
         )
 
 

@@ -26,7 +26,7 @@ PIECES = {
     "one temporal state": Damage(Key(5, "temporal")),
     "one head of a temporal state": Damage(Key(0, "temporal"), units=slice(3, 4)),
     "one row of the pending ring": Damage(Key(7, "pending_k"), rows=slice(1, 2)),
-    "one row of the position ring": Damage(Key(ROPE_RING_LAYER, "rope_position"), rows=slice(3, 4), bit=6),
+    "one row of the position ring": Damage(Key(ROPE_RING_LAYER, "rope_position"), rows=slice(1, 2), bit=6),
     "the compressed pages": Damage(Key(7, "compressed_k")),
     "one short-conv state": Damage(Key(1, "ple_short_conv")),
     "one n-gram id": Damage(Key(NGRAM_LAYER, "ple_ngram"), units=slice(1, 2)),

@@ -2,10 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm
+from torch.nn.functional import linear
 
 from pdctl.engines.reference.config import Gqa, ModelConfig
 from pdctl.engines.reference.layers.indexer import IndexerLayer
+from pdctl.engines.reference.layers.norm import Norm
 from pdctl.engines.reference.layers.rope import frequencies, rotate
 from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
@@ -29,7 +30,6 @@ class GqaLayer:
     ) -> None:
         name, heads, kv_heads, dim = f"layers.{layer}.attn", geometry.heads, geometry.kv_heads, geometry.head_dim
         self._dim = dim
-        self._eps = config.eps
         self._heads, self._kv_heads = len(shard.heads(heads)), len(shard.heads(kv_heads))
         self._qkv = torch.cat(
             [
@@ -39,8 +39,8 @@ class GqaLayer:
             ]
         )
         self._out = shard.columns(weights.normal(f"{name}.o", config.hidden, heads * dim) * GAIN, heads)
-        self._q_norm = weights.near_one(f"{name}.q_norm", dim) * 1.5
-        self._k_norm = weights.near_one(f"{name}.k_norm", dim) * 1.5
+        self._q_norm = Norm(weights.near_one(f"{name}.q_norm", dim) * 1.5, config.eps)
+        self._k_norm = Norm(weights.near_one(f"{name}.k_norm", dim) * 1.5, config.eps)
         self._freqs = frequencies(geometry.rotary_dim, config.rope_theta, weights.dtype)
         self._k, self._v = Key(layer, "k"), Key(layer, "v")
         self._indexer = indexer
@@ -61,8 +61,8 @@ class GqaLayer:
             linear(x, self._qkv).view(n, -1, dim).split_with_sizes((self._heads, self._kv_heads, self._kv_heads), dim=1)
         )
         angles = span.positions[:, None].to(x.dtype) * self._freqs
-        q = rotate(rms_norm(q, (dim,), self._q_norm, self._eps), angles)
-        k = rotate(rms_norm(k, (dim,), self._k_norm, self._eps), angles)
+        q = rotate(self._q_norm(q), angles)
+        k = rotate(self._k_norm(k), angles)
         span.write(pools[self._k], k)
         span.write(pools[self._v], v)
         keys, values = span.read(pools[self._k]), span.read(pools[self._v])

@@ -7,9 +7,10 @@ at once: with decays multiplied up from the start of the block the u_i are a tri
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, normalize, rms_norm, sigmoid, silu
+from torch.nn.functional import linear, sigmoid, silu
 
 from pdctl.engines.reference.config import Delta, ModelConfig
+from pdctl.engines.reference.layers.norm import Norm, unit
 from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
 from pdctl.engines.reference.weights import Shard, Weights
@@ -46,7 +47,7 @@ class DeltaLayer:
             ]
         )
         self._decays = decays
-        self._norm = weights.near_one(f"{name}.norm", geometry.value_dim)
+        self._norm = Norm(weights.near_one(f"{name}.norm", geometry.value_dim), config.eps)
         self._out = shard.columns(weights.normal(f"{name}.o", hidden, value_width), geometry.value_heads)
         self._conv_key, self._temporal_key = Key(layer, "conv"), Key(layer, "temporal")
 
@@ -78,7 +79,7 @@ class DeltaLayer:
         out = self._recur(
             q * geometry.key_dim**-0.5, k, v, beta, log_decay, span, pools[self._temporal_key][span.slot, 0]
         )
-        gated = rms_norm(out.transpose(0, 1), (geometry.value_dim,), self._norm, self._eps).flatten(1) * silu(z)
+        gated = self._norm(out.transpose(0, 1)).flatten(1) * silu(z)
         return linear(gated, self._out)
 
     def _short_conv(self, x: Tensor, state: Tensor) -> Tensor:
@@ -91,7 +92,7 @@ class DeltaLayer:
 
     def _spread(self, x: Tensor) -> Tensor:
         """`[n, key_heads * d]` → unit vectors `[value_heads, n, d]`: neighbouring value heads share a key head."""
-        x = normalize(x.view(len(x), self._key_heads, -1).transpose(0, 1), dim=-1)
+        x = unit(x.view(len(x), self._key_heads, -1).transpose(0, 1), self._eps)
         return x.repeat_interleave(self._value_heads // self._key_heads, dim=0)
 
     def _recur(
@@ -103,7 +104,8 @@ class DeltaLayer:
         while start < q.shape[1]:
             end = min(q.shape[1], start + BLOCK - (span.start + start) % BLOCK)
             part = slice(start, end)
-            out, new = _solve(q[:, part], k[:, part], v[:, part], beta[:, part], log_decay[:, part], state)
+            solve = _solve if end - start > 1 else _step
+            out, new = solve(q[:, part], k[:, part], v[:, part], beta[:, part], log_decay[:, part], state)
             state.copy_(new)
             outputs.append(out)
             start = end
@@ -121,6 +123,14 @@ def _solve(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, sta
     out = q_down @ state.mT + (q_down @ k_up.mT).tril() @ u
     last = down[:, -1:]
     return out, state * last + u.mT @ (k_up * last)
+
+
+def _step(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The recurrence itself, for one token; as `_solve`."""
+    state = state * log_decay.exp()
+    u = beta * (v - (state * k).sum(-1, keepdim=True).mT)
+    state = torch.addcmul(state, u.mT, k)
+    return (state * q).sum(-1, keepdim=True).mT, state
 
 
 def _groups(geometry: Delta) -> tuple[tuple[int, int], ...]:

@@ -9,9 +9,10 @@ compressed key bears on the output, not only on a discrete choice.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import linear, silu
 
 from pdctl.engines.reference.config import Indexer, ModelConfig
+from pdctl.engines.reference.layers.norm import Norm
 from pdctl.engines.reference.layers.rope import frequencies, rotate
 from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
@@ -29,11 +30,10 @@ class IndexerLayer:
     def __init__(self, config: ModelConfig, geometry: Indexer, layer: int, ring_layer: int, weights: Weights) -> None:
         name, dim = f"layers.{layer}.indexer", geometry.head_dim
         self._geometry = geometry
-        self._eps = config.eps
         self._q = weights.normal(f"{name}.q", geometry.heads * dim, config.hidden)
         self._k = weights.normal(f"{name}.k", geometry.kv_heads * dim, config.hidden)
         self._mix = weights.normal(f"{name}.mix", geometry.heads, config.hidden) * GAIN
-        self._norm = weights.near_one(f"{name}.norm", dim)
+        self._norm = Norm(weights.near_one(f"{name}.norm", dim), config.eps)
         self._freqs = frequencies(dim, config.rope_theta, weights.dtype)
         self._axis = torch.arange(len(self._freqs)) % AXES
         self._pending, self._compressed = Key(layer, "pending_k"), Key(layer, "compressed_k")
@@ -55,7 +55,7 @@ class IndexerLayer:
     def bias(self, x: Tensor, span: Span, pools: Pools) -> Tensor:
         """Scores to add to the attention logits: `[n, end]`, -inf where a token is not attended to."""
         geometry, n, ratio = self._geometry, len(x), self._geometry.ratio
-        raw = rms_norm(linear(x, self._k).view(n, geometry.kv_heads, -1), (geometry.head_dim,), self._norm, self._eps)
+        raw = self._norm(linear(x, self._k).view(n, geometry.kv_heads, -1))
         keys, compressed = self._advance(raw, span, pools)
         query = self._rotated(linear(x, self._q).view(n, geometry.heads, -1), _axes(span.positions))
         mix = linear(x, self._mix)

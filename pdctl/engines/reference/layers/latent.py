@@ -6,10 +6,11 @@ pages themselves: the latent, shared by all heads, and the rotary key beside it,
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm
+from torch.nn.functional import linear
 
 from pdctl.engines.reference.config import Mla, ModelConfig
 from pdctl.engines.reference.layers.attention import GAIN, grouped_attention
+from pdctl.engines.reference.layers.norm import Norm
 from pdctl.engines.reference.layers.rope import frequencies, rotate
 from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
@@ -21,13 +22,13 @@ class LatentLayer:
 
     def __init__(self, config: ModelConfig, geometry: Mla, layer: int, weights: Weights, shard: Shard) -> None:
         name, heads, hidden = f"layers.{layer}.latent", geometry.heads, config.hidden
-        self._geometry, self._eps = geometry, config.eps
+        self._geometry = geometry
         self._heads = len(shard.heads(heads))
         self._q = shard.rows(
             weights.normal(f"{name}.q", heads * (geometry.nope_dim + geometry.rope_dim), hidden), heads
         )
         self._down = weights.normal(f"{name}.down", geometry.rank + geometry.rope_dim, hidden)
-        self._norm = weights.near_one(f"{name}.norm", geometry.rank)
+        self._norm = Norm(weights.near_one(f"{name}.norm", geometry.rank), config.eps)
         self._key_up = self._by_head(shard, weights, f"{name}.key_up", geometry.nope_dim)
         self._value_up = self._by_head(shard, weights, f"{name}.value_up", geometry.value_dim)
         out = weights.normal(f"{name}.o", hidden, heads * geometry.value_dim) * GAIN
@@ -49,7 +50,7 @@ class LatentLayer:
         geometry, n = self._geometry, len(x)
         latent, rope = linear(x, self._down).view(n, 1, -1).split_with_sizes((geometry.rank, geometry.rope_dim), dim=-1)
         angles = span.positions[:, None].to(x.dtype) * self._freqs
-        span.write(pools[self._latent], rms_norm(latent, (geometry.rank,), self._norm, self._eps))
+        span.write(pools[self._latent], self._norm(latent))
         span.write(pools[self._rope], rotate(rope, angles))
         q = linear(x, self._q).view(n, self._heads, -1)
         absorbed = torch.einsum("nhd,hdr->nhr", q[..., : geometry.nope_dim], self._key_up)

@@ -6,9 +6,10 @@ Replicated on every rank.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, sigmoid, silu
+from torch.nn.functional import linear, sigmoid, silu
 
 from pdctl.engines.reference.config import ModelConfig, Ple
+from pdctl.engines.reference.layers.norm import Norm
 from pdctl.engines.reference.pools import Buffer, Key, Pools
 from pdctl.engines.reference.span import Span
 from pdctl.engines.reference.weights import Weights
@@ -42,7 +43,7 @@ class PleLayer:
 
     def __init__(self, config: ModelConfig, geometry: Ple, layer: int, weights: Weights) -> None:
         name, hidden = f"layers.{layer}.ple", config.hidden
-        self._geometry, self._eps, self._hidden = geometry, config.eps, hidden
+        self._geometry = geometry
         sizes = range(2, geometry.ngram + 1)
         self._tables = {
             size: weights.normal(f"{name}.table{size}", geometry.vocab, geometry.embed_dim, std=1.0) for size in sizes
@@ -50,7 +51,7 @@ class PleLayer:
         self._in = weights.normal(f"{name}.in", hidden, geometry.embed_dim)
         self._gate = weights.normal(f"{name}.gate", hidden, hidden)
         self._conv = weights.normal(f"{name}.conv", hidden, geometry.kernel)
-        self._norm = weights.near_one(f"{name}.norm", hidden)
+        self._norm = Norm(weights.near_one(f"{name}.norm", hidden), config.eps)
         self._state = Key(layer, "ple_short_conv")
 
     @staticmethod
@@ -65,7 +66,7 @@ class PleLayer:
         embedded = sum(
             (table[self._hashed(window[:, -size:])] for size, table in self._tables.items()), start=x.new_zeros(())
         )
-        inputs = rms_norm(linear(embedded, self._in), (self._hidden,), self._norm, self._eps)
+        inputs = self._norm(linear(embedded, self._in))
         mixed = self._short_conv(inputs, pools[self._state][span.slot, 0])
         return sigmoid(linear(x, self._gate)) * mixed
 
