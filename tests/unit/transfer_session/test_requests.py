@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric
-from pdctl_transfer.session import DecodePeer, Options, Rank, sources, staging
+from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources, staging
 from pdctl_transfer.session.messages import (
     Ask,
     Confirm,
@@ -186,6 +186,14 @@ def test_abort_ends_both_sides(side: str, met: bool) -> None:
         assert end(sender) == end(receiver) == ("PD4033", side)
         assert sender.wait_reusable(5)
         assert receiver.wait_reusable(5)
+
+
+def test_prefill_hears_of_an_abort_that_came_before_its_ranks_were_known() -> None:
+    with world(FAST) as w:
+        decoder, room = only(w.decode)[0], next(rooms)
+        sender, receiver = only(w.prefill)[0].open(room), decoder.open(room, w.at, ids())
+        decoder.loop.ask(lambda: decoder.fail_room(receiver, Failure("PD4033", "at once", "decode")))
+        assert end(sender) == end(receiver) == ("PD4033", "decode")
 
 
 @pytest.mark.code("PD4034")
@@ -426,3 +434,16 @@ def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pyt
 def test_metadata_is_bounded() -> None:
     with world() as w, pytest.raises(ValueError, match="the limit is"):
         only(w.prefill)[0].open(1).send(ids(), bytes(METADATA_BYTES + 1))
+
+
+def test_a_rank_that_was_not_asked_yet_hears_of_the_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decode gives up when its ranks are known and none was asked: they do not wait for their deadline."""
+    with World(manifest("prefill", 2), manifest("decode", 1), FAST) as w:
+        decoder, room = only(w.decode)[0], next(rooms)
+        monkeypatch.setattr(decoder._finder, "ask", lambda request, link: None)
+        senders = [peer.open(room) for peer, _ in w.prefill.values()]
+        receiver = decoder.open(room, w.at, ids())
+        while room not in decoder._rooms or not decoder._rooms[room].sources:
+            receiver.wait(0.01)
+        receiver.abort("at once")
+        assert {end(handle) for handle in [receiver, *senders]} == {("PD4033", "decode")}

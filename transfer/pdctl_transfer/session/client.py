@@ -3,6 +3,7 @@
 Both keep one connection, come back after it was lost, and never give up by themselves: deadlines belong to requests.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -98,17 +99,22 @@ class Routes(_Client):
     """Looks up who serves a room. An answer holds for every room where prefill has one DP group, and is kept."""
 
     def __init__(self, loop: Loop, address: Address, options: Options) -> None:
-        self._waiting: dict[int, tuple[int, Callable[[Route], bool]]] = {}
+        self._waiting: dict[int, tuple[int, Callable[[Route], bool], float]] = {}
         self._serial = 0
         self._known: Route | None = None
         super().__init__(loop, address, options)
 
     def find(self, room: int, answer: Callable[[Route], bool]) -> None:
-        """Call `answer` with routes for the room until it says True. Incomplete routes are answers too: `missing`."""
+        """Call `answer` with routes for the room until it says True, or until nobody can wait for it any more.
+
+        Incomplete routes are answers too: `missing`.
+        """
         if self._known is not None and answer(self._known):
             return
+        now = time.monotonic()
+        self._waiting = {serial: entry for serial, entry in self._waiting.items() if entry[2] > now}
         self._serial += 1
-        self._waiting[self._serial] = (room, answer)
+        self._waiting[self._serial] = (room, answer, now + self._options.bootstrap_s)
         self._send(Lookup(self._serial, room))
 
     def forget(self) -> None:
@@ -120,13 +126,13 @@ class Routes(_Client):
         self._known = route
 
     def _greet(self) -> None:
-        for serial, (room, _) in self._waiting.items():
+        for serial, (room, _, _) in self._waiting.items():
             self._send(Lookup(serial, room))
 
     def _routed(self, route: Route) -> None:
         if route.serial not in self._waiting:
             return
-        room, answer = self._waiting[route.serial]
+        room, answer, _ = self._waiting[route.serial]
         if answer(route):
             self._waiting.pop(route.serial, None)
         else:

@@ -142,8 +142,7 @@ class DecodePeer:
     def ready(self, link: Link) -> None:
         """Ask what waited for it."""
         self.telemetry.linked(link.name, link.handshake_s)
-        for request in list(self._rooms.values()):
-            self._finder.ask(request, link)
+        self._finder.ready(link, list(self._rooms.values()))
 
     def silent(self, link: Link, failure: Failure) -> None:
         """Fail what waits for that rank; its connection tells later what became of it."""
@@ -272,6 +271,8 @@ class DecodePeer:
                 self._lender.drop(source.order)
             if source.asked:
                 source.link.send(Failed(request.room, request.attempt, failure.code, failure.cause, failure.side))
+            elif not source.link.channel.over:
+                self._finder.decline(request, source, failure)
         self._release(request)
 
     def _ended(self, request: Request, failure: Failure) -> None:

@@ -157,6 +157,15 @@ class Failed(Message, frozen=True, tag="F"):
     side: str
 
 
+class Decline(Message, frozen=True, tag="K"):
+    """Decode to prefill: this room failed before I asked you for it, and I will not. `side` is to blame."""
+
+    room: int
+    code: str
+    cause: str
+    side: str
+
+
 class Query(Message, frozen=True, tag="?"):
     """Decode to prefill, after a link was lost: is anything of this attempt still under way?"""
 
@@ -192,6 +201,7 @@ AnyMessage = (
     | Done
     | Confirm
     | Failed
+    | Decline
     | Query
     | Settled
     | Bye

@@ -22,6 +22,7 @@ from pdctl_transfer.session.messages import (
     AnyMessage,
     Ask,
     Confirm,
+    Decline,
     Done,
     Failed,
     Grant,
@@ -209,6 +210,8 @@ class PrefillPeer:
                     self._confirm(room)
             case Failed(room=room, attempt=attempt, code=code, cause=cause, side=side):
                 self._give_up(link, room, attempt, Failure(code, cause, "decode" if side == "decode" else "prefill"))
+            case Decline(room=room, code=code, cause=cause, side=side):
+                self._never(room, Failure(code, cause, "decode" if side == "decode" else "prefill"))
             case Query(room=room, attempt=attempt):
                 gone = Failure("PD4004", f"{link.name} lost its connection", "decode")
                 self._give_up(link, room, attempt, gone)

@@ -1,6 +1,6 @@
 """Finding the prefill ranks of a request: registry, links, and what is asked of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plan import RankId
@@ -9,7 +9,7 @@ from pdctl_transfer.session.cost import Load, Way, choose
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Identity, Link, LinkOwner
 from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.messages import Ask, Route
+from pdctl_transfer.session.messages import Ask, Decline, Route
 from pdctl_transfer.session.packing import id_runs
 from pdctl_transfer.session.receiving import Request, Source
 from pdctl_transfer.session.work import pair_plan
@@ -28,6 +28,7 @@ class Finder:
         self._options = me.options
         self._routes: dict[Address, Routes] = {}
         self.links: dict[Address, Link] = {}
+        self._declines: dict[Link, list[Decline]] = {}
 
     def find(self, request: Request) -> None:
         """Look up who serves the request, and ask them, now or once they are there."""
@@ -37,6 +38,7 @@ class Finder:
         """The link is over, so what the registry said may be, too. The address it had, if it was one of these."""
         for routes in self._routes.values():
             routes.forget()
+        self._declines.pop(link, None)
         address = next((where for where, known in self.links.items() if known is link), None)
         if address is not None:
             del self.links[address]
@@ -48,6 +50,21 @@ class Finder:
             routes.close()
         for link in list(self.links.values()):
             link.close()
+
+    def decline(self, request: Request, source: Source, failure: Failure) -> None:
+        """Tell a source that will not be asked any more, now or when its link is ready."""
+        message = Decline(request.room, failure.code, failure.cause, failure.side)
+        if source.link.is_ready:
+            source.link.send(message)
+        else:
+            self._declines.setdefault(source.link, []).append(message)
+
+    def ready(self, link: Link, requests: Iterable[Request]) -> None:
+        """A link is ready: say what waited for it."""
+        for message in self._declines.pop(link, []):
+            link.send(message)
+        for request in requests:
+            self.ask(request, link)
 
     def why_not_met(self, request: Request) -> Failure:
         """What a request that never met its prefill ranks was waiting for."""
@@ -67,7 +84,8 @@ class Finder:
 
     def _routed(self, request: Request, route: Route) -> bool:
         """True once the request needs no further answer."""
-        if request.handle.state != "bootstrapping":
+        failure = request.handle.failure
+        if request.handle.state != "bootstrapping" and failure is None:
             return True
         request.missing = route.missing
         if route.missing:
@@ -89,6 +107,10 @@ class Finder:
             if rank in wanted:
                 link = self._link((served.host, served.port))
                 request.sources[rank] = Source(link, plan.part(rank, mine))
+        if failure is not None:  # given up before it was known whom to ask
+            for source in request.sources.values():
+                self.decline(request, source, failure)
+            return True
         for link in {id(source.link): source.link for source in request.sources.values()}.values():
             self.ask(request, link)
         return True
