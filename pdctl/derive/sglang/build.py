@@ -26,7 +26,7 @@ def build(request: Request) -> Derived:
     target = pools(
         geometry,
         settings,
-        split_sliding=_splits_sliding(request, geometry, architecture, notes),
+        split_sliding=_splits_sliding(request, config.text(), geometry, architecture, notes),
         dense=_keeps_dense(geometry, architecture, notes),
     )
     drafts = draft_pools(request, config, geometry, settings)
@@ -102,8 +102,13 @@ def _architecture(config: Config) -> str:
     return words[0] if words else ""
 
 
-def _splits_sliding(request: Request, geometry: Geometry, architecture: str, notes: list[str]) -> bool:
+def _splits_sliding(request: Request, text: Config, geometry: Geometry, architecture: str, notes: list[str]) -> bool:
     """Whether sliding layers have a pool of their own: the engine's table, else whether the config tells them apart."""
+    told = geometry.sliding or text.has("layer_types") or text.has("hybrid_layer_pattern")
+    if architecture in facts.SPLITS_SLIDING and not told:
+        text.fail(
+            "layer_types", f"is missing: some layers of {architecture} attend within a window, and no key says which"
+        )
     if geometry.sliding is None or "disable-hybrid-swa-memory" in request.flags:
         return False
     if geometry.sliding.attention != geometry.attention or architecture in facts.SPLITS_SLIDING:

@@ -52,6 +52,8 @@ def changed(config: dict[str, Any], **keys: Any) -> dict[str, Any]:
         (changed(LLAMA, layer_types="full_attention"), "layer_types"),
         (changed(LLAMA, layer_types=["full_attention", 3, 3, 3]), "layer_types[1]"),
         (changed(LLAMA, layer_types=["full_attention", "linear_attention"] * 2), "linear_num_value_heads"),
+        (changed(FAMILIES["gpt_oss_120b"], layer_types=GONE), "layer_types"),
+        (changed(MIMO, hybrid_layer_pattern=GONE), "layer_types"),
         (changed(LLAMA, compress_ratios=[4, 128, 4, 128]), "compress_ratios"),
         (changed(LLAMA, is_encoder_decoder=True), "is_encoder_decoder"),
         (changed(LLAMA, attn_layer_period=4), "attn_layer_period"),
