@@ -23,9 +23,12 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def note(text: str) -> None:
-    """One line of progress."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    """One line of progress. A reader that has gone misses it; what is under way goes on."""
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass
 
 
 def result(text: str) -> None:

@@ -288,6 +288,15 @@ def test_a_skipped_phase_is_said_and_not_run(fleet: Fleet) -> None:
     assert "pairs                as asked" in up.stderr
 
 
+def test_a_reader_of_the_progress_that_leaves_does_not_take_the_fleet_down(fleet: Fleet) -> None:
+    """`pdctl up fleet.yaml 2>&1 >/dev/null | head -1`."""
+    up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
+    assert up.stderr is not None
+    up.stderr.close()
+    assert up.wait(60) == 0
+    assert fleet.status()["ok"]
+
+
 def test_json_goes_to_standard_output_alone(fleet: Fleet) -> None:
     up = fleet.up("-o", "json")
     document = json.loads(up.stdout)
