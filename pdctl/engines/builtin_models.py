@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PREFIX: Final = "builtin:"
-REVISION: Final = 1
+REVISION: Final = 2
 """Raised with every change of weights or files, so that an old copy in the cache is not taken for the new one."""
 
 _BYTES: Final = 256
@@ -68,8 +68,8 @@ CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "layer_types": ["linear_attention", "full_attention"] * 2,
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 4,
-        "linear_key_head_dim": 32,
-        "linear_value_head_dim": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
         "linear_conv_kernel_dim": 4,
         "num_experts": 4,
         "num_experts_per_tok": 2,

@@ -21,8 +21,8 @@ def attention(block_size: int, heads: int) -> SimpleNamespace:
 
 
 def delta_net(heads_q: int, heads_v: int) -> SimpleNamespace:
-    channels = (2 * heads_q + heads_v) * 32
-    return SimpleNamespace(block_size=0, shapes=((3, channels), (heads_v, 32, 32)), dtypes=(BF16, BF16))
+    channels = (2 * heads_q + heads_v) * 128
+    return SimpleNamespace(block_size=0, shapes=((3, channels), (heads_v, 128, 128)), dtypes=(BF16, BF16))
 
 
 def side(model: str, page_size: int, tp: int = 1, role: Any = "decode") -> Side:
