@@ -1,7 +1,8 @@
 """PD1013: both sides must serve one model.
 
 Told by the digest of the config's geometry; where one side has none, by the names, of which only the last part counts:
-the same model may lie under another folder on another host. Weights are not compared, nothing static knows them.
+the same model may lie under another folder on another host. Weights are not compared, nothing static knows them: one
+geometry under two names (a model and its fine-tune, or one model in two folders) is worth a note.
 """
 
 from collections.abc import Iterator
@@ -22,9 +23,11 @@ def check_model(pair: Pair) -> Iterator[Outcome]:
         if prefill.config_digest != decode.config_digest:
             what = f"the configs of {prefill.name} and {decode.name} have different geometry"
             yield pair.finding("PD1013", pair.evidence("model", "config_digest"), what=what)
-        elif renamed and pair.engines & BY_PATH:
-            what = f"one geometry under two names, {prefill.name} and {decode.name}; vLLM's handshake compares paths"
-            yield pair.finding("PD1013", pair.evidence("model"), "warning", what=what)
+        elif renamed:
+            by_path = bool(pair.engines & BY_PATH)
+            why = "vLLM's handshake compares paths" if by_path else "whether the weights are the same is not known"
+            what = f"one geometry under two names, {prefill.name} and {decode.name}; {why}"
+            yield pair.finding("PD1013", pair.evidence("model"), "warning" if by_path else "info", what=what)
         else:
             yield pair.held("model", f"one config digest, {prefill.config_digest[:18]}")
     elif renamed:
