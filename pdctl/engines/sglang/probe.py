@@ -38,7 +38,7 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
     if not isinstance(tokens, list) or len(tokens) != max_tokens:
         said = "; ".join(f"{name}: {answers.get(name, 'no answer in time')}" for name in (prefill.role, decode.role))
         raise GateError(
-            f"no token came through {prefill.name} → {decode.name}: {said}"[:2000],
+            f"no token came back: {said}"[:2000],
             code="PD3008",
             hint=f"pdctl logs {decode.fleet.name} {decode.name}; pdctl check --live says whether the layouts fit",
         )

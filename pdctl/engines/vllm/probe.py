@@ -68,7 +68,7 @@ def _ask(side: Instance, prefill: Instance, decode: Instance, body: dict[str, An
 
 def _failed(prefill: Instance, decode: Instance, said: str) -> GateError:
     return GateError(
-        f"no token came through {prefill.name} → {decode.name}: {said}"[:2000],
+        f"no token came back: {said}"[:2000],
         code="PD3008",
         hint=f"pdctl logs {decode.fleet.name} {decode.name}; pdctl check --live says whether the layouts fit",
     )
