@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pdctl.routers import switches
+
 READY_PATH = "/readiness"
 """Not /health: that answers 200 with no decode engine at all."""
 
@@ -42,23 +44,6 @@ class RouterKind:
     """The flag that names the transfer backend, where the router writes what travels between the two sides."""
 
 
-_SGLANG_SWITCHES = frozenset(
-    {
-        "--pd-disaggregation",
-        "--epd-disaggregation",
-        "--mini-lb",
-        "--dp-aware",
-        "--enable-igw",
-        "--service-discovery",
-        "--disable-retries",
-        "--disable-circuit-breaker",
-        "--disable-health-check",
-        "--enable-trace",
-        "--log-json",
-        "--disable-load-monitoring",
-    }
-)
-
 ROUTERS = {
     kind.name: kind
     for kind in (
@@ -68,7 +53,7 @@ ROUTERS = {
             package="smg",
             install="pip install 'pdctl[router]'",
             pd="--pd-disaggregation",
-            switches=_SGLANG_SWITCHES,
+            switches=switches.SMG,
         ),
         RouterKind(
             "sglang-router",
@@ -76,7 +61,7 @@ ROUTERS = {
             package="sglang_router",
             install="pip install sglang-router==0.3.2",
             pd="--pd-disaggregation",
-            switches=_SGLANG_SWITCHES,
+            switches=switches.SGLANG_ROUTER,
         ),
         RouterKind(
             "vllm-router",
@@ -85,7 +70,7 @@ ROUTERS = {
             install="pip install vllm-router==0.1.17",
             pd="--vllm-pd-disaggregation",
             flags=(("--worker-startup-check-interval", "1"), ("--policy", "round_robin")),
-            switches=_SGLANG_SWITCHES | {"--vllm-pd-disaggregation"},
+            switches=switches.VLLM_ROUTER,
             connector_flag="--kv-connector",
         ),
     )
