@@ -31,14 +31,14 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
     start = time.monotonic()
     mooncake = decode.fleet.transfer.backend == "mooncake"
     asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)
-    first = _ask(prefill, prefill, decode, body | {"max_tokens": 1, "kv_transfer_params": asked}, timeout_s)
+    first = _ask(prefill, decode, body | {"max_tokens": 1, "kv_transfer_params": asked}, timeout_s)
     handed = handed or first.get("kv_transfer_params")
     if not isinstance(handed, dict) or not handed.get("do_remote_prefill"):
-        raise _failed(prefill, decode, f"{prefill.name} prefilled, but its answer hands nothing over: {handed}")
-    answer = _ask(decode, prefill, decode, body | {"max_tokens": max_tokens, "kv_transfer_params": handed}, timeout_s)
+        raise _failed(decode, f"{prefill.name} prefilled, but its answer hands nothing over: {handed}")
+    answer = _ask(decode, decode, body | {"max_tokens": max_tokens, "kv_transfer_params": handed}, timeout_s)
     tokens = (answer.get("choices") or [{}])[0].get("token_ids")
     if not isinstance(tokens, list) or len(tokens) != max_tokens:
-        raise _failed(prefill, decode, f"{decode.name} answered {str(answer)[:300]}")
+        raise _failed(decode, f"{decode.name} answered {str(answer)[:300]}")
     return Probe(tuple(int(token) for token in tokens), None, time.monotonic() - start)
 
 
@@ -49,24 +49,24 @@ def _by_mooncake(prefill: Instance, decode: Instance, timeout_s: float) -> tuple
         ranks = http.get_json(f"{address}/query", timeout_s)
         engine_id = next(iter(ranks.values()))["engine_id"]
     except (http.Unreachable, StopIteration, KeyError, AttributeError, TypeError) as failure:
-        raise _failed(prefill, decode, f"{prefill.name}'s bootstrap server: {failure}") from failure
+        raise _failed(decode, f"{prefill.name}'s bootstrap server: {failure}") from failure
     transfer = {"transfer_id": f"pdctl-{secrets.token_hex(8)}"}
     to_prefill = {"do_remote_decode": True, "do_remote_prefill": False} | transfer
     remote = {"remote_bootstrap_addr": address, "remote_engine_id": engine_id}
     return to_prefill, {"do_remote_decode": False, "do_remote_prefill": True} | remote | transfer
 
 
-def _ask(side: Instance, prefill: Instance, decode: Instance, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+def _ask(side: Instance, decode: Instance, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     try:
         answer = http.post_json(f"{side.url}/v1/completions", body, timeout_s)
     except http.Unreachable as failure:
-        raise _failed(prefill, decode, f"{side.name}: {failure}") from failure
+        raise _failed(decode, f"{side.name}: {failure}") from failure
     if not isinstance(answer, dict):
-        raise _failed(prefill, decode, f"{side.name} answered {str(answer)[:300]}")
+        raise _failed(decode, f"{side.name} answered {str(answer)[:300]}")
     return answer
 
 
-def _failed(prefill: Instance, decode: Instance, said: str) -> GateError:
+def _failed(decode: Instance, said: str) -> GateError:
     return GateError(
         f"no token came back: {said}"[:2000],
         code="PD3008",
