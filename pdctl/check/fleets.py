@@ -46,7 +46,8 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
     except ConfigError as error:
         if error.code not in WOULD_NOT_START:
             raise
-        line = Evidence(loaded.where(pool.key), f"{pool.key}: attn_tp {pool.attn_tp}, page_size {pool.page_size}")
+        page = f", page_size {pool.page_size}" if pool.page_size else ""
+        line = Evidence(loaded.where(pool.key), f"{pool.key}: attn_tp {pool.attn_tp}{page}")
         evidence = (line, Evidence(error.where or "config.json", error.message))
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
         return Group(role, pool.name, members, blocked=(finding,))

@@ -66,10 +66,13 @@ def _sides(paths: list[Path]) -> "tuple[Manifest, Manifest]":
 
 
 def _only(role: "Role", groups: "list[Group]", where: str) -> "Manifest":
+    from pdctl_transfer.rules import Finding
+
     found = [group for group in groups if group.role == role]
     for group in found:
         for outcome in group.blocked:
-            raise FindingsError(f"{group.name} has no layout", code=getattr(outcome, "code", "PD1021"))
+            if isinstance(outcome, Finding):
+                raise FindingsError(f"{group.name} has no layout: {outcome.params['what']}", code=outcome.code)
     if len(found) > 1:
         names = ", ".join(group.name for group in found)
         hint = f"write the layout of one with `pdctl layout FLEET --role {role} --pool NAME -o json`, and plan that"

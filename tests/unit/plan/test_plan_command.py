@@ -1,6 +1,7 @@
 """`pdctl plan`: the contract's lines, either order of the sides, and the exit statuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,17 @@ def test_what_is_not_planned_is_said(tmp_path, capsys):
         (tmp_path / f"{side.role}.json").write_bytes(encode_manifest(side))
     assert main(["plan", str(tmp_path / "prefill.json"), str(tmp_path / "decode.json")]) == 0
     assert "not planned: 1 decode entries without a counterpart (swa)" in capsys.readouterr().err
+
+
+@pytest.mark.code("PD1004")
+def test_a_side_that_would_not_start_says_why(tmp_path, capsys):
+    """Three ranks for eight heads: the reason, not only that there is no layout."""
+    fleet = tmp_path / "fleet.yaml"
+    examples = Path(__file__).resolve().parents[3] / "examples"
+    example = (examples / "llama-vllm-nixl.yaml").read_text(encoding="utf-8")
+    fleet.write_text(example.replace("path: models", f"path: {examples}/models").replace("attn_tp: 8", "attn_tp: 3"))
+    assert main(["plan", str(fleet)]) == 3
+    assert "error PD1004  decode has no layout: decode: kv kv: 8 heads and attention TP 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
