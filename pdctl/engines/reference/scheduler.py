@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: How often to see whether quarantined places have become safe, while nothing else happens.
 SWEEP_SECONDS = 0.05
+STOPPING = Failure("PD3056", "the engine is shutting down", 503)
 
 
 class Transfer(Protocol):
@@ -106,7 +107,8 @@ class Scheduler:
 
     def submit(self, request: Request) -> None:
         """Queue a request; its `notify` tells the rest."""
-        self._post(lambda: self._arrive(request))
+        if not self._post(lambda: self._arrive(request)):
+            self._fail(request, STOPPING)
 
     def abort(self, rid: str, reason: str) -> None:
         """End a request that is no longer wanted; unknown ids are ignored, it may just have ended."""
@@ -122,10 +124,14 @@ class Scheduler:
         """Requests running and waiting."""
         return len(self._running), len(self._waiting)
 
-    def _post(self, action: Callable[[], None]) -> None:
+    def _post(self, action: Callable[[], None]) -> bool:
+        """Have the thread do something; False if it no longer does anything."""
         with self._wake:
+            if self._closing:
+                return False
             self._inbox.append(action)
             self._wake.notify()
+            return True
 
     def _nudge(self) -> None:
         with self._wake:
@@ -133,6 +139,14 @@ class Scheduler:
             self._wake.notify()
 
     def _run(self) -> None:
+        try:
+            self._loop()
+        finally:
+            # Also where a defect ended the loop: nobody is left waiting, and `/health` says that the thread is gone.
+            self._shut()
+            self._drain()
+
+    def _loop(self) -> None:
         while not self._closing:
             self._drain()
             self._admit()
@@ -158,7 +172,8 @@ class Scheduler:
             self._inbox.popleft()()
 
     def _arrive(self, request: Request) -> None:
-        refusal = self.engine.fits(len(request.prompt), request.sampling.max_new_tokens)
+        fault = self.engine.fits(len(request.prompt), request.sampling.max_new_tokens)
+        refusal = STOPPING if self._closing else fault
         if refusal:
             self._fail(request, refusal)
             return
@@ -263,10 +278,11 @@ class Scheduler:
         self._waiting = deque(request for request in self._waiting if not request.ended)
 
     def _shut(self) -> None:
+        with self._wake:
+            self._closing = True
         for request in (*self._waiting, *self._running):
             if not request.ended:
-                self._fail(request, Failure("PD3056", "the engine is shutting down", 503))
-        self._closing = True
+                self._fail(request, STOPPING)
 
     def _fail(self, request: Request, failure: Failure) -> None:
         request.failure = failure

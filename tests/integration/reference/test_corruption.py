@@ -3,6 +3,8 @@
 So whoever forgets to move a piece, or moves it wrong, cannot get the right tokens by luck.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from pdctl.engines.reference.pools import Key
@@ -10,7 +12,7 @@ from pdctl.engines.reference.sampling import Sampling
 from pdctl_transfer.layout.manifest import NGRAM_LAYER, ROPE_RING_LAYER
 from pdctl_transfer.session import Options
 from tests.integration.reference.corruption import Damage, DamagingFabric, damaging
-from tests.integration.reference.harness import alone, pair, prompts, result, start
+from tests.integration.reference.harness import ALONE, alone, pair, prompts, result, start
 
 # 76 tokens: five pages, and twelve rows of the ring in use.
 PROMPT = prompts(1, 76)[0]
@@ -55,6 +57,20 @@ def test_damaged_state_changes_the_output(piece: str, expected: tuple[object, ..
     assert made[0].damaged > 0
     assert request.failure is None
     assert result(request) != expected
+
+
+@pytest.mark.parametrize("tensor", ["k", "v", "pending_k", "compressed_k"])
+def test_damaged_draft_state_changes_what_the_draft_proposes(tensor: str) -> None:
+    """Never the tokens: those are the model's own."""
+    drafting = replace(ALONE, draft=True)
+    made: list[DamagingFabric] = []
+    with alone(drafting) as engine:
+        wanted = start(engine, PROMPT, SAMPLING).wait()
+    damage = damaging(Damage(Key(8, tensor)), made)
+    with pair(drafting, drafting, session=UNCHECKED, prefill_fabric=damage) as both:
+        [request] = both.run([PROMPT], SAMPLING)
+    assert request.output == wanted.output
+    assert request.proposals != wanted.proposals
 
 
 def test_a_full_checksum_turns_damage_into_a_coded_failure_on_both_sides() -> None:

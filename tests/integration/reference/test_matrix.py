@@ -118,6 +118,18 @@ def test_four_attention_dp_groups_of_one_rank_feed_four_ranks() -> None:
     check_parity(replace(BASE, tp=4, dp=4), replace(BASE, tp=4), "mooncake")
 
 
+def test_a_reused_prefix_moves_like_a_computed_one() -> None:
+    """Fails if the rings or the slot that are sent are those of the prompt that the prefix was taken from."""
+    shared = prompts(1, 128, seed=3)[0]
+    batch = tuple(shared + tail for tail in prompts(3, 10, 90, seed=4))
+    prefill, decode = (replace(BASE, draft=True, tp=tp) for tp in (2, 1))
+    with pair(replace(prefill, prefix_tokens=1024), decode, backend="mooncake") as both:
+        answers = both.run(batch, Load(batch, 24, 1).sampling, 1)
+        assert both.prefill.counts.prompt_tokens_cached == 2 * 128
+    wanted = expected(decode, Load(batch, 24, 1))
+    assert [result(answer) for answer in answers] == [result(one) for one in wanted]
+
+
 @pytest.mark.parametrize(("tps", "pps"), [((1, 1), (2, 1)), ((2, 4), (2, 1)), ((4, 2), (1, 1))])
 def test_latent_model(tps: tuple[int, int], pps: tuple[int, int]) -> None:
     """KDA conv state lies row by row, the latent in two buffer groups, and stages pair by layer id."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pdctl.engines.reference.request import Bootstrap
+from pdctl.engines.reference.request import Bootstrap, Request
 from pdctl.engines.reference.sampling import Sampling
 from pdctl.engines.reference.scheduler import Scheduler
 from pdctl.engines.reference.server.metrics import events, exposition
@@ -111,6 +111,20 @@ def test_requests_under_way_are_told_that_the_engine_stops() -> None:
     failure = flight.wait().failure
     assert failure is not None
     assert (failure.code, failure.status) == ("PD3056", 503)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_defect_in_the_engine_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(request: Request) -> None:
+        raise ZeroDivisionError
+
+    with alone() as engine:
+        monkeypatch.setattr(engine.engine, "decode", broken)
+        first = start(engine, b"hello").wait().failure
+        engine._thread.join(10)
+        late = start(engine, b"hello").wait().failure
+        assert not engine.alive
+    assert [failure.code for failure in (first, late) if failure] == ["PD3056", "PD3056"]
 
 
 def test_a_prefill_that_nobody_asks_gives_up_and_frees_its_pages() -> None:
