@@ -15,7 +15,7 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank, cost
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.cost import Load, choose, seconds
-from pdctl_transfer.session.packing import Memory, Strip, chunk_bytes, chunks, gather, scatter
+from pdctl_transfer.session.packing import Memory, Strip, chunk_bytes, chunks, gather, scatter_together
 from pdctl_transfer.session.staging import WINDOW, Lender, Order
 from pdctl_transfer.session.work import PairPlan
 from tests.unit.transfer_session.world import Buffers, manifest
@@ -32,19 +32,22 @@ def test_what_is_gathered_and_scattered_is_what_the_layout_says(
     pair = PairPlan(here, there)
     rng = np.random.default_rng(seed)
     ours, theirs = rng.permutation(16)[:items], rng.permutation(16)[:items]
+    together: dict[Any, list[Any]] = {}
     receivers = {rank: Buffers(there, Rank(*rank), 16) for rank in {d for _, d in pair.links}}
     for source in {s for s, _ in pair.links}:
         sender = Buffers(here, Rank(*source), 16)
         for (kind, entry), array in zip(sender.entries(), sender.arrays, strict=True):
             array[ours] = sender.slice_of(1, kind, entry, items)
-        for target, receiver in receivers.items():
+        for target in receivers:
             part = pair.part(source, target)
             for kind in part.kinds:
-                for chunk in chunks(part.strips[kind], items, limit):
+                for number, chunk in enumerate(chunks(part.strips[kind], items, limit)):
                     packed = np.zeros(chunk_bytes(chunk), np.uint8)
                     for segment in chunk:
                         gather(Memory(sender.regions()), segment, ours, packed)
-                        scatter(Memory(receiver.regions()), segment, theirs, packed)
+                    together.setdefault((target, kind, number), []).append((chunk, theirs, packed))
+    for (target, _, _), group in together.items():
+        scatter_together(Memory(receivers[target].regions()), group)
     every = {kind: theirs.tolist() for kind in ("kv", "mamba", "qsa_pending", "qsa_compressed")}
     for receiver in receivers.values():
         assert receiver.wrong(1, every) == []
@@ -120,6 +123,7 @@ def orders(lender: Lender, count: int, pieces: int, granted: list[tuple[int, int
     for number in range(count):
         chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
         order = Order(
+            number,
             [("kv", chunk)] * pieces,
             {"kv": np.array([0])},
             lambda chunk, base, number=number: granted.append((number, chunk)),
@@ -193,3 +197,27 @@ def test_an_area_lends_each_slot_once() -> None:
     assert time.monotonic() - start >= 0.05
     area.give(1)
     assert area.take() == 1
+
+
+def test_chunks_of_one_request_that_fill_the_same_items_are_placed_together() -> None:
+    """And a chunk whose siblings have no slot yet does not wait for them, or nobody would ever get one."""
+    inline: Any = Inline()
+    buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
+    area = Area(MemoryFabric(), 3 * 64, 64)
+    lender = Lender(inline, area, Memory(buffers.regions()), inline)
+    granted: list[tuple[int, int]] = []
+    first, second = orders(lender, 2, 2, granted)
+    second.group = first.group
+    assert granted == [(0, 0), (0, 1), (1, 0)]
+    lender.landed(first, 0)
+    assert inline.jobs == []
+    lender.landed(second, 0)
+    assert len(inline.jobs) == 1
+    inline.run()
+    assert (first.scattered, second.scattered) == (1, 1)
+    lender.landed(second, 1)
+    lender.landed(first, 1)
+    inline.run()
+    assert first.complete
+    assert second.complete
+    assert area.free == 3

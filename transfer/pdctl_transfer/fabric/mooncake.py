@@ -26,7 +26,7 @@ BATCH: Final = 1000
 IN_FLIGHT: Final = 2
 """Batches submitted to one peer at a time: together fewer blocks than Mooncake queues (2048)."""
 TICKET_S: Final = 0.25
-POLL_S: Final = (0.00005, 0.001)
+POLL_S: Final = (0.0001, 0.002)
 """Shortest and longest pause once a batch should have ended by the peer's rate."""
 LONGEST_S: Final = 0.02
 TELLING_BYTES: Final = 1 << 18
@@ -194,7 +194,7 @@ class MooncakeFabric:
                 return None
             spent = time.monotonic() - batch.began
             left = batch.nbytes / peer.rate - spent
-            time.sleep(min(LONGEST_S, left) if left > POLL_S[0] else min(POLL_S[1], max(POLL_S[0], spent / 10)))
+            time.sleep(min(LONGEST_S, left) if left > POLL_S[0] else min(POLL_S[1], max(POLL_S[0], spent / 8)))
         took = time.monotonic() - batch.began
         if status == DONE and batch.nbytes > TELLING_BYTES:
             peer.rate += (batch.nbytes / took - peer.rate) / 4

@@ -224,7 +224,7 @@ class DecodePeer:
         def grant(number: int, base: int) -> None:
             source.link.send(Grant(request.room, request.attempt, number, base))
 
-        source.order = Order(pieces, request.indices, grant, lambda: self._placed(request))
+        source.order = Order(request.key, pieces, request.indices, grant, lambda: self._placed(request))
         return source.order
 
     def _placed(self, request: Request) -> None:

@@ -5,8 +5,10 @@ A *strip* is what one entry pair contributes: for each item the same strided cop
 """
 
 import ctypes
+import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import zip_longest
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,9 @@ from pdctl_transfer.session.options import Region
 
 Column = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+Words = NDArray[np.unsignedinteger]
+
+TURN_BYTES: Final = 1 << 16
 
 
 class Copy(NamedTuple):
@@ -162,13 +167,11 @@ def words(*numbers: int) -> int:
     return int(np.gcd.reduce([8, *numbers]))
 
 
-def strided(memory: Bytes, item: int, offset: int, copy: Copy, stride: int, word: int) -> NDArray[np.unsignedinteger]:
+def strided(memory: Bytes, item: int, offset: int, copy: Copy, stride: int, word: int) -> Words:
     """A copy's bytes in all items of a region, as words of shape [items][count][length / word]."""
     shape = (len(memory) // item, copy.repeats, copy.length // word)
     strides = (item, stride if copy.repeats > 1 else copy.length, word)
-    array: NDArray[np.unsignedinteger] = np.ndarray(
-        shape, np.dtype(f"u{word}"), buffer=memory.data, offset=offset, strides=strides
-    )
+    array: Words = np.ndarray(shape, np.dtype(f"u{word}"), buffer=memory.data, offset=offset, strides=strides)
     return array
 
 
@@ -179,16 +182,37 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Bytes) -> None:
             packed[at : at + run] = items[item : item + run]
 
 
-def scatter(memory: Memory, segment: Segment, ids: Column, out_of: Bytes) -> None:
-    """Unpack a segment from a chunk's bytes into destination items."""
-    for items, packed, runs in _views(memory, segment, ids, out_of, source=False):
-        for at, item, run in runs:
-            items[item : item + run] = packed[at : at + run]
+def scatter_together(memory: Memory, group: Sequence[tuple[Chunk, Column, Bytes]]) -> None:
+    """Unpack several chunks, (chunk, ids, bytes) each, a few items of each in turn.
+
+    For chunks of several sources that fill the same items: their copies lie next to each other there, and written close
+    together in time they cost two thirds of what they cost one after the other.
+    """
+    step = TURN_BYTES if len(group) > 1 else sys.maxsize
+    turns = [placements(memory, chunk, ids, out_of, step) for chunk, ids, out_of in group]
+    for turn in zip_longest(*turns):
+        for placement in turn:
+            if placement is not None:
+                items, packed = placement
+                items[...] = packed
+
+
+def placements(
+    memory: Memory, chunk: Chunk, ids: Column, out_of: Bytes, step_bytes: int
+) -> Iterator[tuple[Words, Words]]:
+    """(destination, source) of each assignment that unpacks a chunk, of about `step_bytes` at most."""
+    for segment in chunk:
+        step = max(1, step_bytes // segment.strip.bytes)
+        for items, packed, runs in _views(memory, segment, ids, out_of, source=False):
+            for first, item, run in runs:
+                for at in range(0, run, step):
+                    stop = min(run, at + step)
+                    yield items[item + at : item + stop], packed[first + at : first + stop]
 
 
 def _views(
     memory: Memory, segment: Segment, ids: Column, chunk: Bytes, *, source: bool
-) -> Iterator[tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger], list[tuple[int, int, int]]]]:
+) -> Iterator[tuple[Words, Words, list[tuple[int, int, int]]]]:
     """For each copy of the strip: the items' words, the packed words, and runs (packed item, item, items)."""
     strip = segment.strip
     region = memory.bytes(strip.src_index if source else strip.dst_index)

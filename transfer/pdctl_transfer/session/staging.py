@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.packing import Chunk, Memory, chunk_bytes, scatter
+from pdctl_transfer.session.packing import Chunk, Memory, chunk_bytes, scatter_together
 from pdctl_transfer.session.workers import Workers
 
 WINDOW: Final = 3
@@ -28,11 +28,14 @@ class Order:
 
     def __init__(
         self,
+        group: object,
         chunks: list[tuple[str, Chunk]],
         ids: Mapping[str, Column],
         grant: Callable[[int, int], None],
         done: Callable[[], None],
     ) -> None:
+        self.group = group
+        """Equal for the sources of one request, of which chunks of one number fill the same items."""
         self.chunks, self.ids = chunks, ids
         self.grant, self.done = grant, done
         self.next = 0
@@ -40,7 +43,9 @@ class Order:
         self.slots: dict[int, int] = {}
         """Slots by the chunk they are lent for."""
         self.landed: set[int] = set()
-        """Chunks that landed and are not in place yet."""
+        """Chunks that landed and wait to be put into place."""
+        self.moving: set[int] = set()
+        """Chunks that a worker is putting into place."""
         self.dropped = False
         self.seconds: dict[str, float] = {}
         """Time spent scattering, by kind."""
@@ -53,7 +58,7 @@ class Order:
     @property
     def idle(self) -> bool:
         """No chunk is being put into place."""
-        return not self.landed
+        return not self.moving
 
     @property
     def wants(self) -> bool:
@@ -79,11 +84,20 @@ class Lender:
         self._pump()
 
     def landed(self, order: Order, number: int) -> None:
-        """A chunk is in its slot: put it into place. Unknown and repeated ones change nothing."""
-        if order.dropped or number not in order.slots or number in order.landed:
+        """A chunk is in its slot. It is put into place together with those of the request's other sources that fill the
+        same items, as soon as all that are on their way have landed. Unknown and repeated ones change nothing.
+        """
+        if order.dropped or number not in order.slots or number in order.landed | order.moving:
             return
         order.landed.add(number)
-        self._workers.submit(lambda: self._scatter(order, number))
+        siblings = [other for other in self._orders if other.group == order.group]
+        if any(number in other.slots and number not in other.landed | other.moving for other in siblings):
+            return
+        group = [other for other in siblings if number in other.landed]
+        for other in group:
+            other.landed.discard(number)
+            other.moving.add(number)
+        self._workers.submit(lambda: self._scatter(group, number))
 
     def drop(self, order: Order) -> None:
         """The request has failed: no more slots for it, and those it has stay away until `release`."""
@@ -93,25 +107,28 @@ class Lender:
 
     def release(self, order: Order) -> None:
         """Nothing more will land in the slots of a dropped order. Those being scattered come back by themselves."""
-        for number in [number for number in order.slots if number not in order.landed]:
+        for number in [number for number in order.slots if number not in order.moving]:
             self._area.give(order.slots.pop(number))
         self._pump()
 
-    def _scatter(self, order: Order, number: int) -> None:
+    def _scatter(self, orders: list[Order], number: int) -> None:
         """On a worker."""
         began = time.monotonic()
-        kind, chunk = order.chunks[number]
-        packed = self._area.bytes(order.slots[number])
-        if not order.dropped:
-            for segment in chunk:
-                scatter(self._memory, segment, order.ids[kind], packed)
-        self._loop.call(self._scattered, order, number, time.monotonic() - began)
+        group = []
+        for order in orders:
+            kind, chunk = order.chunks[number]
+            if not order.dropped:
+                group.append((chunk, order.ids[kind], self._area.bytes(order.slots[number])))
+        scatter_together(self._memory, group)
+        share = (time.monotonic() - began) / len(orders)
+        for order in orders:
+            self._loop.call(self._scattered, order, number, share)
 
     def _scattered(self, order: Order, number: int, seconds: float) -> None:
         kind = order.chunks[number][0]
         order.seconds[kind] = order.seconds.get(kind, 0.0) + seconds
         self._area.give(order.slots.pop(number))
-        order.landed.discard(number)
+        order.moving.discard(number)
         order.scattered += 1
         if order.complete and order in self._orders:
             self._orders.remove(order)
