@@ -4,6 +4,7 @@ Each request is computed alone, in chunks that end at fixed positions, so its re
 running.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -33,7 +34,7 @@ class Group:
     def __init__(self, model: Model, options: EngineOptions) -> None:
         sizes = Sizes(options.pages, options.max_running, options.max_running)
         self.allocator = Allocator(sizes)
-        self.prefixes = PrefixCache(options.prefix_tokens, CHUNK, options.page_size)
+        self.prefixes = PrefixCache(options.prefix_tokens, math.lcm(CHUNK, options.page_size), options.page_size)
         self.pools = [
             [Pools(model.buffers(stage, options.page_size), Shard(model.tp, rank), sizes) for rank in range(model.tp)]
             for stage in range(model.pp)

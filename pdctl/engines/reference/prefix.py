@@ -29,6 +29,7 @@ class PrefixCache:
     """Snapshots of one group, by the tokens that led to them; the least recently used go first."""
 
     def __init__(self, tokens: int, chunk: int, page_size: int) -> None:
+        """At most `tokens` are kept, `chunk` of them at a time: whole chunks of computing and whole pages."""
         self._most = tokens // chunk
         self._chunk = chunk
         self._pages_each = chunk // page_size

@@ -129,3 +129,14 @@ def test_the_prefix_cache_is_bounded() -> None:
     prompt = prompts(1, 200, seed=9)[0]
     run(engine, prompt)
     assert len(engine.groups[0].prefixes._kept) == 2
+
+
+def test_prefixes_are_cut_at_whole_pages() -> None:
+    """Fails where a page is larger than a chunk, and a part of it would be taken for the whole."""
+    options = replace(SMALL, page_size=128, max_total_tokens=2048)
+    engine = Engine(replace(options, prefix_tokens=512))
+    prompt = prompts(1, 200, seed=9)[0]
+    run(engine, prompt)
+    again = run(engine, prompt)
+    assert again.cached == 128
+    assert again.output == run(Engine(options), prompt).output
