@@ -158,6 +158,15 @@ def test_one_large_entry_does_not_draw_the_small_ones():
     assert sum(ranks == {0} for ranks in writers.values()) == 1
 
 
+@pytest.mark.parametrize("tp", [(3, 2), (2, 3), (6, 4), (4, 6)], ids=str)
+def test_the_work_is_spread_where_neither_tp_divides_the_other(tp):
+    """Bound to the destination with which it shares most, a source would write twice what another one does."""
+    part = component("mamba", "slot", *(replicated(layer, "ple_short_conv") for layer in range(12)))
+    copies = Counter(make_plan(*pair_of(part, *tp)).columns.src_tp.tolist())
+    assert sorted(copies) == list(range(tp[0]))
+    assert max(copies.values()) - min(copies.values()) <= 2
+
+
 def test_every_destination_hears_from_its_own_sources():
     """TP 4 → 2 and 2 → 4 replicated: no rank connects to more peers than the ratio."""
     part = component("mamba", "slot", *(replicated(i, "t") for i in range(8)))

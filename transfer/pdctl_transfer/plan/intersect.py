@@ -63,7 +63,8 @@ def intersect(src: Entry, src_tp: int, dst: Entry, dst_tp: int) -> Segments:
     """Segments that fill every destination rank's row; at most as many tile overlaps as both sides have tiles.
 
     Where a tile has several copies on both sides, source copies are dealt to destination copies in order: equal
-    numbers pair one to one, fewer sources broadcast, more sources leave each destination a block to choose from.
+    numbers pair one to one, fewer sources broadcast, more sources leave each destination a block to choose from. Where
+    neither number divides the other, neighbouring destinations share a source, so that the work can still be spread.
     """
     here, there = tiles(src, src_tp), tiles(dst, dst_tp)
     start = np.union1d(here.start, there.start)
@@ -76,11 +77,11 @@ def intersect(src: Entry, src_tp: int, dst: Entry, dst_tp: int) -> Segments:
     copy = np.arange(len(row)) - np.repeat(np.cumsum(wanted) - wanted, wanted)
     s, d, start = s[row], d[row], start[row]
     held, wanted = here.copies[s], wanted[row]
-    low, high = copy * held // wanted, (copy + 1) * held // wanted
+    low, high = copy * held // wanted, -(-(copy + 1) * held // wanted)
     return Segments(
         dst=there.first[d] + copy,
         first=here.first[s] + low,
-        choices=np.maximum(high - low, 1),
+        choices=high - low,
         src_unit=here.local[s] + start - here.start[s],
         dst_unit=there.local[d] + start - there.start[d],
         length=length[row],
