@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources, staging
@@ -431,8 +432,9 @@ def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pyt
         assert receivers[0].wait_reusable(5)
 
 
+@pytest.mark.code("PD4000")
 def test_metadata_is_bounded() -> None:
-    with world() as w, pytest.raises(ValueError, match="the limit is"):
+    with world() as w, pytest.raises(TransferError, match="the limit is"):
         only(w.prefill)[0].open(1).send(ids(), bytes(METADATA_BYTES + 1))
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.leg import Leg, Sent
 from pdctl_transfer.session.life import Failure, Handle
@@ -28,11 +29,11 @@ class SendHandle(Handle):
     def send(self, indices: Mapping[str, Sequence[int]], metadata: bytes = b"") -> None:
         """The room's state is in place: write the items with these ids, one list a kind, then deliver `metadata`.
 
-        The items must stay as they are until `reusable`. Call it once; a second call is ignored. ValueError where the
-        metadata is over METADATA_BYTES.
+        The items must stay as they are until `reusable`. Call it once; a second call is ignored. TransferError where
+        the metadata is over METADATA_BYTES.
         """
         if len(metadata) > METADATA_BYTES:
-            raise ValueError(f"{len(metadata)} bytes of metadata, the limit is {METADATA_BYTES}")
+            raise TransferError(f"{len(metadata)} bytes of metadata, the limit is {METADATA_BYTES}")
         ids = {kind: np.asarray(values, dtype=np.int64).reshape(-1) for kind, values in indices.items()}
         self._peer.loop.call(self._peer.send_room, self, Sent(ids, bytes(metadata)))
 
