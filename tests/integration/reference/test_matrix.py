@@ -101,6 +101,7 @@ def test_pairwise(case: Any) -> None:
 
 
 @pytest.mark.matrix
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", FULL, ids=name)
 def test_full(case: Any) -> None:
     tps, pps, draft, backend = case

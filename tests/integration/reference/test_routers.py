@@ -10,7 +10,7 @@ import pytest
 from tests.integration.reference.harness import prompts
 from tests.integration.reference.processes import Unit, engine, free_ports, router
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 ROUTERS = {"smg": ("smg", "launch"), "sglang-router": ("sglang_router.launch_router",)}
 SIXTEEN = prompts(16)
