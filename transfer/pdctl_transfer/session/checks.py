@@ -13,8 +13,8 @@ from pdctl_transfer.session.options import Region
 from pdctl_transfer.session.work import Part
 
 if TYPE_CHECKING:
+    from pdctl_transfer.session.identity import Identity
     from pdctl_transfer.session.leg import Leg
-    from pdctl_transfer.session.link import Identity
 
 Indices = Mapping[str, NDArray[np.int64]]
 SINGLE = frozenset({"slot", "row"})

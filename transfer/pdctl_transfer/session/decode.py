@@ -15,8 +15,9 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
 from pdctl_transfer.session.client import Address
+from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Check, Identity, Link, identity
+from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.messages import (
     AnyMessage,

@@ -16,8 +16,6 @@ import msgspec
 from pdctl_transfer.session.frames import FrameError, Framer
 from pdctl_transfer.session.messages import PROTOCOL, AnyMessage, Beat, Message, decode, encode
 
-MAX_GUESTS = 256
-
 
 class Loop:
     """A thread that runs an event loop until `stop`."""
@@ -58,15 +56,6 @@ class Loop:
     def later(self, seconds: float, function: Callable[..., object], *args: object) -> asyncio.TimerHandle:
         """Run it on the loop thread after `seconds`; call from the loop thread."""
         return self._loop.call_later(seconds, function, *args)
-
-    def listen(self, host: str, port: int, accept: Callable[["Channel"], None], secret: bytes | None) -> "Listener":
-        """Listen; `accept` is called for each channel whose preamble was right. Raises OSError. Not from the loop."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, port), family=family, backlog=256)
-        sock.setblocking(False)
-        listener = Listener(self, sock, accept, secret)
-        self.call(listener.start)
-        return listener
 
     def connect(
         self, host: str, port: int, secret: bytes | None, timeout: float, owner: "Owner | None" = None
@@ -217,76 +206,6 @@ class Channel(asyncio.Protocol):
     def over(self) -> bool:
         """Whether it has ended."""
         return self._over
-
-
-class Listener:
-    """Accepts connections. At most MAX_GUESTS that have not proven themselves; a silent one is dropped."""
-
-    def __init__(
-        self, loop: Loop, sock: socket.socket, accept: Callable[[Channel], None], secret: bytes | None
-    ) -> None:
-        self._loop, self._sock, self._accept, self._secret = loop, sock, accept, secret
-        self._guests: dict[Channel, _Guest] = {}
-        self.port: int = sock.getsockname()[1]
-
-    def start(self) -> None:
-        """Begin; from the loop thread."""
-        self._loop.add_reader(self._sock, self._readable)
-
-    def _readable(self) -> None:
-        try:
-            sock, _ = self._sock.accept()
-        except OSError:
-            return
-        sock.setblocking(False)
-        if len(self._guests) >= MAX_GUESTS:
-            sock.close()
-            return
-        guest = _Guest(self)
-        channel = Channel(self._loop, guest, self._secret, connector=False)
-        self._guests[channel] = guest
-        self._loop.later(10.0, self._expire, channel)
-        self._loop.adopt(sock, channel)
-
-    def _expire(self, channel: Channel) -> None:
-        if channel in self._guests:
-            channel.fail("no message in time")
-
-    def greeted(self, channel: Channel, message: AnyMessage) -> None:
-        """A guest's first right message came: it is a peer, give it to the acceptor."""
-        self._guests.pop(channel, None)
-        self._accept(channel)
-        channel.owner.received(channel, message)
-
-    def dropped(self, channel: Channel) -> None:
-        """A guest left."""
-        self._guests.pop(channel, None)
-
-    def close(self) -> None:
-        """Stop listening and drop guests; from the loop thread."""
-        self._loop.remove_reader(self._sock)
-        self._sock.close()
-        for channel in list(self._guests):
-            channel.close()
-        self._guests.clear()
-
-
-class _Guest:
-    """Owner of a connection until its first message: who signs nothing gets nothing and holds no state."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    def opened(self, channel: Channel) -> None:
-        """Nothing: a guest must speak first."""
-
-    def received(self, channel: Channel, message: AnyMessage) -> None:
-        """The first message makes it a peer."""
-        self._listener.greeted(channel, message)
-
-    def lost(self, channel: Channel, cause: str) -> None:
-        """Forget it."""
-        self._listener.dropped(channel)
 
 
 class _Nobody:

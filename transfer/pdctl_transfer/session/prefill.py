@@ -14,9 +14,11 @@ from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.book import Book
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
 from pdctl_transfer.session.client import Registration
+from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.leg import Leg, Sent
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Check, Identity, Link, identity
+from pdctl_transfer.session.link import Link
+from pdctl_transfer.session.listener import Listener
 from pdctl_transfer.session.loop import Channel, Loop
 from pdctl_transfer.session.messages import (
     AnyMessage,
@@ -71,7 +73,7 @@ class PrefillPeer:
         self._settlement = Settlement(self.loop, fabric, str(rank), self._book.drop)
         self._links: set[Link] = set()
         try:
-            self._listener = self.loop.listen(self.options.host, 0, self._accept, self.options.secret)
+            self._listener = Listener(self.loop, self.options.host, 0, self._accept, self.options.secret)
         except OSError as error:
             self.loop.stop()
             raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4015") from error

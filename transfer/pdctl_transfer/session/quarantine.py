@@ -11,8 +11,9 @@ from typing import Final
 
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.client import Address
+from pdctl_transfer.session.identity import Identity
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Identity, Link
+from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.messages import AnyMessage, Query, Settled
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from pdctl_transfer.errors import FabricError, TransferError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
+from pdctl_transfer.session.listener import Listener
 from pdctl_transfer.session.loop import Channel, Loop
 from pdctl_transfer.session.messages import AnyMessage, Beat, Bye, Lookup, Register, RoomAt, Route, Served
 from pdctl_transfer.session.options import Rank
@@ -85,7 +86,7 @@ class Registry:
         self._channels: set[Channel] = set()
         self._loop = Loop("pdctl-registry")
         try:
-            self._listener = self._loop.listen(host, port, self._accept, secret)
+            self._listener = Listener(self._loop, host, port, self._accept, secret)
         except OSError as error:
             self._loop.stop()
             raise FabricError(f"registry cannot listen on {host}:{port}: {error}", code="PD4015") from error

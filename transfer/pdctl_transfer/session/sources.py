@@ -6,8 +6,9 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.client import Address, Routes
 from pdctl_transfer.session.cost import Load, Way, choose
+from pdctl_transfer.session.identity import Identity
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Identity, Link, LinkOwner
+from pdctl_transfer.session.link import Link, LinkOwner
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.messages import Ask, Decline, Route
 from pdctl_transfer.session.packing import id_runs

@@ -1,0 +1,89 @@
+"""What a side says of itself in a handshake, and whether its memory can be what its layout says."""
+
+import os
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from pdctl_transfer import __version__
+from pdctl_transfer.errors import TransferError
+from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.layout.manifest import Manifest, Stage
+from pdctl_transfer.layout.read import encode_manifest
+from pdctl_transfer.rules.outcome import Finding
+from pdctl_transfer.session.life import Side
+from pdctl_transfer.session.messages import PROTOCOL, Hello
+from pdctl_transfer.session.options import Options, Rank, Region
+
+Check = Callable[[Manifest, Manifest], Iterable[Finding]]
+
+
+class Identity(Struct, frozen=True):
+    """What this side says of itself, and how it judges others."""
+
+    manifest: Manifest
+    encoded: bytes
+    rank: Rank
+    regions: tuple[Region, ...]
+    fabric: Fabric
+    options: Options
+    incarnation: str
+    check: Check
+
+    @property
+    def side(self) -> Side:
+        """The role of the manifest."""
+        return self.manifest.role
+
+    @property
+    def other_side(self) -> Side:
+        """The role of every peer."""
+        return "decode" if self.manifest.role == "prefill" else "prefill"
+
+    def hello(self) -> Hello:
+        """The first message of a link."""
+        return Hello(
+            protocol=PROTOCOL,
+            version=__version__,
+            rank=self.rank,
+            incarnation=self.incarnation,
+            manifest=self.encoded,
+            fabric=self.fabric.kind,
+            address=self.fabric.address(),
+            regions=self.regions,
+            chunk_bytes=self.options.chunk_bytes,
+        )
+
+
+def stage_of(manifest: Manifest, rank: Rank) -> Stage | None:
+    """The stage of the rank's pipeline position."""
+    return next((stage for stage in manifest.stages if stage.pp_rank == rank.pp), None)
+
+
+def region_fault(manifest: Manifest, rank: Rank, regions: tuple[Region, ...]) -> str:
+    """Why these regions cannot be the memory of this rank under this manifest; empty where they can."""
+    stage = stage_of(manifest, rank)
+    if stage is None or not 0 <= rank.tp < manifest.parallel.attn_tp or not 0 <= rank.dp < manifest.parallel.dp:
+        return f"rank {rank} is not in its manifest"
+    entries = [(component.kind, entry) for component in stage.components for entry in component.entries]
+    if len(regions) != len(entries):
+        return f"{len(regions)} regions for {len(entries)} entries of stage {rank.pp}"
+    for region, (kind, entry) in zip(regions, entries, strict=True):
+        what = f"{kind} layer {entry.layer} {entry.tensor}"
+        if region.item_len != entry.item_len:
+            return f"{what}: items of {region.item_len} bytes registered, {entry.item_len} in the manifest"
+        if region.items < 0 or region.base < 0 or region.base + region.items * region.item_len >= 1 << 63:
+            return f"{what}: {region.items} items at {region.base:#x} are no memory"
+    return ""
+
+
+def identity(
+    manifest: Manifest, rank: Rank, regions: Iterable[Region], fabric: Fabric, options: Options, check: Check
+) -> Identity:
+    """An identity with a fresh incarnation. Raises TransferError PD4022 where the regions do not fit the manifest."""
+    held = tuple(regions)
+    fault = region_fault(manifest, rank, held)
+    if fault:
+        raise TransferError(f"{manifest.role} {rank}: {fault}", code="PD4022")
+    encoded = encode_manifest(manifest)
+    return Identity(manifest, encoded, rank, held, fabric, options, os.urandom(8).hex(), check)
