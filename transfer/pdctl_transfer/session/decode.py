@@ -12,6 +12,7 @@ import numpy as np
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.session import messages
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
 from pdctl_transfer.session.client import Address
@@ -19,17 +20,6 @@ from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.messages import (
-    AnyMessage,
-    Confirm,
-    Done,
-    Failed,
-    Grant,
-    Landed,
-    Ready,
-    Settled,
-    Start,
-)
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.packing import Memory, Strip, chunks
 from pdctl_transfer.session.quarantine import Quarantine
@@ -40,6 +30,8 @@ from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.verify import verify
 from pdctl_transfer.session.workers import Workers
 from pdctl_transfer.telemetry import Telemetry
+
+ANSWERS = messages.Ready | messages.Start | messages.Landed | messages.Done | messages.Failed | messages.Settled
 
 
 class DecodePeer:
@@ -170,9 +162,9 @@ class DecodePeer:
     def _waiting_for(self, link: Link) -> list[Request]:
         return [r for r in self._rooms.values() if any(s.link is link and not s.done for s in r.sources.values())]
 
-    def message(self, link: Link, message: AnyMessage) -> None:
+    def message(self, link: Link, message: messages.AnyMessage) -> None:
         """One message about a request; unknown, late and repeated ones change nothing."""
-        if not isinstance(message, Ready | Start | Landed | Done | Failed | Settled):
+        if not isinstance(message, ANSWERS):
             link.channel.fail("not a message for a decode rank")
             return
         request = self._requests.get((message.room, message.attempt))
@@ -182,23 +174,23 @@ class DecodePeer:
         if source is None:
             return
         match message:
-            case Ready():
+            case messages.Ready():
                 source.ready = True
                 self._met(request)
-            case Start():
+            case messages.Start():
                 self._started(request, source)
-            case Landed(chunk=chunk):
+            case messages.Landed(chunk=chunk):
                 if source.order is not None:
                     self._lender.landed(source.order, chunk)
-            case Done(metadata=metadata, sums=sums):
+            case messages.Done(metadata=metadata, sums=sums):
                 if not source.done:
                     source.done, source.settled, source.sums = True, True, sums
                     request.handle._metadata = request.handle._metadata or metadata
                     self._landed(request)
                     self._release(request)
-            case Failed(code=code, cause=cause, side=side):
+            case messages.Failed(code=code, cause=cause, side=side):
                 self._fail(request, Failure(code, cause, "decode" if side == "decode" else "prefill"))
-            case Settled():
+            case messages.Settled():
                 source.settled = True
                 self._release(request)
 
@@ -223,7 +215,7 @@ class DecodePeer:
         pieces = [(k, c) for k, strips in staged.items() for c in chunks(strips, len(request.indices[k]), limit)]
 
         def grant(number: int, base: int) -> None:
-            source.link.send(Grant(request.room, request.attempt, number, base))
+            source.link.send(messages.Grant(request.room, request.attempt, number, base))
 
         source.order = Order(request.key, pieces, request.indices, grant, lambda: self._placed(request))
         return source.order
@@ -253,7 +245,7 @@ class DecodePeer:
             self._fail(request, Failure("PD4040", f"room {request.room}: {fault}", "prefill"))
             return
         for source in request.sources.values():
-            source.link.send(Confirm(request.room, request.attempt))
+            source.link.send(messages.Confirm(request.room, request.attempt))
             for kind, seconds in source.order.seconds.items() if source.order else ():
                 self.telemetry.scattered(request.room, source.link.name, kind, seconds)
         self._close(request)
@@ -271,7 +263,7 @@ class DecodePeer:
             if source.order is not None:
                 self._lender.drop(source.order)
             if source.asked:
-                source.link.send(Failed(request.room, request.attempt, failure.code, failure.cause, failure.side))
+                source.link.send(messages.Failed(*request.key, failure.code, failure.cause, failure.side))
             elif not source.link.channel.over:
                 self._finder.decline(request, source, failure)
         self._release(request)

@@ -10,6 +10,7 @@ from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.session import messages
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.book import Book
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
@@ -20,20 +21,6 @@ from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.listener import Listener
 from pdctl_transfer.session.loop import Channel, Loop
-from pdctl_transfer.session.messages import (
-    AnyMessage,
-    Ask,
-    Confirm,
-    Decline,
-    Done,
-    Failed,
-    Grant,
-    Query,
-    Ready,
-    Register,
-    Settled,
-    Start,
-)
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.packing import Memory
 from pdctl_transfer.session.sending import Room, SendHandle
@@ -78,7 +65,7 @@ class PrefillPeer:
             self.loop.stop()
             raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4015") from error
         host = self.options.advertise or self.options.host
-        record = Register(rank, host, self._listener.port, self.me.incarnation, self.me.encoded)
+        record = messages.Register(rank, host, self._listener.port, self.me.incarnation, self.me.encoded)
         self._registration: Registration = self.loop.ask(
             lambda: Registration(self.loop, registry, self.options, record)
         )
@@ -135,7 +122,7 @@ class PrefillPeer:
             self._fail(room, fault)
             return
         for leg in room.legs.values():
-            leg.link.send(Ready(room.room, leg.attempt))
+            leg.link.send(messages.Ready(room.room, leg.attempt))
         self._progress(room)
 
     def send_room(self, handle: SendHandle, sent: Sent) -> None:
@@ -186,41 +173,37 @@ class PrefillPeer:
     def refused_rooms(self, rooms: tuple[int, ...], failure: Failure) -> None:
         """These rooms will never be asked for."""
         for number in rooms:
-            self._never(number, failure)
+            room = self._book.rooms.get(number)
+            if room is not None and room.handle is not None:
+                self._fail(room, failure)
+            else:  # remembered for when the engine opens it
+                self._book.given_up.put(number, failure)
 
-    def _never(self, number: int, failure: Failure) -> None:
-        """Decode has given this room up: fail it, or remember that for when the engine opens it."""
-        room = self._book.rooms.get(number)
-        if room is not None and room.handle is not None:
-            self._fail(room, failure)
-        else:
-            self._book.given_up.put(number, failure)
-
-    def message(self, link: Link, message: AnyMessage) -> None:
+    def message(self, link: Link, message: messages.AnyMessage) -> None:
         """One message about a request; unknown, late and repeated ones change nothing."""
         match message:
-            case Ask():
+            case messages.Ask():
                 self._ask(link, message)
-            case Grant(room=room, attempt=attempt):
+            case messages.Grant(room=room, attempt=attempt):
                 leg = self._book.legs.get((room, attempt))
                 if leg is not None:
                     leg.granted(message)
-            case Confirm(room=room, attempt=attempt):
+            case messages.Confirm(room=room, attempt=attempt):
                 leg = self._book.legs.get((room, attempt))
                 if leg is not None and leg.written:
                     leg.confirmed = True
                     self._confirm(room)
-            case Failed(room=room, attempt=attempt, code=code, cause=cause, side=side):
+            case messages.Failed(room=room, attempt=attempt, code=code, cause=cause, side=side):
                 self._give_up(link, room, attempt, Failure(code, cause, "decode" if side == "decode" else "prefill"))
-            case Decline(room=room, code=code, cause=cause, side=side):
-                self._never(room, Failure(code, cause, "decode" if side == "decode" else "prefill"))
-            case Query(room=room, attempt=attempt):
+            case messages.Decline(room=room, code=code, cause=cause, side=side):
+                self.refused_rooms((room,), Failure(code, cause, "decode" if side == "decode" else "prefill"))
+            case messages.Query(room=room, attempt=attempt):
                 gone = Failure("PD4004", f"{link.name} lost its connection", "decode")
                 self._give_up(link, room, attempt, gone)
             case _:
                 link.channel.fail("not a message for a prefill rank")
 
-    def _ask(self, link: Link, ask: Ask) -> None:
+    def _ask(self, link: Link, ask: messages.Ask) -> None:
         if (ask.room, ask.attempt) in self._book.legs:
             return
         if any(len(data) % 8 for data in ask.indices.values()):
@@ -230,14 +213,14 @@ class PrefillPeer:
         rank = RankId(link.hello.rank.pp, link.hello.rank.tp)
         refusal = self._book.refusal(ask, rank, link.hello.rank.dp)
         if refusal is not None:
-            link.send(Failed(ask.room, ask.attempt, refusal.code, refusal.cause, refusal.side))
-            link.send(Settled(ask.room, ask.attempt))
+            link.send(messages.Failed(ask.room, ask.attempt, refusal.code, refusal.cause, refusal.side))
+            link.send(messages.Settled(ask.room, ask.attempt))
             return
         mine = RankId(self.me.rank.pp, self.me.rank.tp)
         leg = Leg(ask, link, link.pair_plan.part(mine, rank), self)
         room = self._book.enter(leg, rank, link.hello.rank.dp, link.pair_plan.decode_ranks(mine))
         if room.handle is not None:
-            link.send(Ready(ask.room, ask.attempt))
+            link.send(messages.Ready(ask.room, ask.attempt))
             self._progress(room)
 
     def _give_up(self, link: Link, number: int, attempt: str, failure: Failure) -> None:
@@ -245,7 +228,7 @@ class PrefillPeer:
         leg = self._book.legs.get((number, attempt))
         if leg is None:
             if not self._settlement.unproven(number):
-                link.send(Settled(number, attempt))
+                link.send(messages.Settled(number, attempt))
             return
         leg.link = link
         leg.deadline.cancel()
@@ -284,7 +267,7 @@ class PrefillPeer:
         room = self._book.rooms.get(leg.room)
         if room is None or room.handle is None or leg.dead:
             return
-        leg.link.send(Start(leg.room, leg.attempt))
+        leg.link.send(messages.Start(leg.room, leg.attempt))
         if room.handle._life.advance("transferring") and room.timer is not None:
             room.timer.arm(self.options.transfer_s, lambda: room.unconfirmed(self.options))
 
@@ -298,7 +281,7 @@ class PrefillPeer:
             self._fail(room, leg.failure)
         elif leg.written and room is not None and room.sent is not None:
             leg.record(self.telemetry)
-            leg.link.send(Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
+            leg.link.send(messages.Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
 
     def _confirm(self, number: int) -> None:
         room = self._book.rooms.get(number)
@@ -320,7 +303,7 @@ class PrefillPeer:
         self.telemetry.ended(room.room, failure.code, failure.side, failure.cause, handle._life.reached)
         for leg in room.legs.values():
             leg.stop()
-            leg.link.send(Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))
+            leg.link.send(messages.Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))
             leg.released = lambda: self._maybe_free(room)
             if not leg.jobs:
                 self._settlement.settle(leg)
