@@ -97,6 +97,8 @@ class _Settings:
         self.layout = self._layout(geometry)
         self.window_itemsize = self._state("mamba-dtype", self.model_itemsize)
         self.state_itemsize = self._state("mamba-ssm-dtype", self._declared_state(config, geometry))
+        if self.platform == "cpu" and geometry.recurrent is not None and geometry.recurrent.family == "gdn":
+            self.state_itemsize = 4  # its CPU kernel resets the SSM cache to float32, whatever is asked
         self.extra_taps = drafted_tokens(request.speculative)
         self.block_size = self._block_size(geometry)
         for name in ("tp", "pp", "cp", "backend", "platform"):

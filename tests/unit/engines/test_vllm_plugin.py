@@ -1,17 +1,21 @@
 """The plugin inside vLLM, with its worker and scheduler as stand-ins; the real ones are in tests/engines."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pdctl.check.compare import differences
 from pdctl.derive import Request, derive
 from pdctl.engines.builtin_models import CONFIGS
 from pdctl_transfer.layout.manifest import Entry, Manifest, Model, Parallel
+from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins import vllm
 from pdctl_transfer.plugins.vllm_layout import Side, layer_of, layout_name, manifest, of_peer
 
+DATA = Path(__file__).parents[2] / "data" / "engines"
 BF16 = SimpleNamespace(itemsize=2)
 
 
@@ -78,6 +82,13 @@ def test_live_hybrid_equals_the_derived_layout() -> None:
         SimpleNamespace(layer_names=full, kv_cache_spec=attention(derived.page_size, 2)),
     ]
     assert entries(manifest(groups, side("tiny-qwen3-next", derived.page_size))) == entries(derived)
+
+
+def test_what_the_real_engine_registered_is_what_is_derived() -> None:
+    """The manifest that the plugin showed inside vLLM 0.32 on CPU: its SSM cache is float32, its conv window DS."""
+    live = decode_manifest((DATA / "vllm_0.32_cpu_tiny_qwen3_next.json").read_bytes(), "recorded")
+    request = Request(engine="vllm", role="prefill", config=CONFIGS["tiny-qwen3-next"], platform="cpu")
+    assert differences(derive(request).manifest, live) == []
 
 
 def test_a_peer_is_rebuilt_from_what_it_says_at_the_handshake() -> None:
