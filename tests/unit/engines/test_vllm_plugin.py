@@ -87,7 +87,8 @@ def test_live_hybrid_equals_the_derived_layout() -> None:
 def test_what_the_real_engine_registered_is_what_is_derived() -> None:
     """The manifest that the plugin showed inside vLLM 0.32 on CPU: its SSM cache is float32, its conv window DS."""
     live = decode_manifest((DATA / "vllm_0.32_cpu_tiny_qwen3_next.json").read_bytes(), "recorded")
-    request = Request(engine="vllm", role="prefill", config=CONFIGS["tiny-qwen3-next"], platform="cpu")
+    config = CONFIGS["tiny-qwen3-next"]
+    request = Request(engine="vllm", role="prefill", config=config, platform="cpu", model_name="tiny-qwen3-next")
     assert differences(derive(request).manifest, live) == []
 
 
