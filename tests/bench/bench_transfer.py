@@ -158,7 +158,7 @@ def ratio(first: Callable[[], float], second: Callable[[], float], repeat: int =
 
 
 def unequal(src: int, dst: int, equal: Side) -> Iterator[Row]:
-    """Against the same bytes at equal TP, and against one block a token."""
+    """Against the same bytes into the same receivers at equal TP, and against one block a token."""
     ids = list(range(PAGES))
     name = f"TP {src} → {dst}, 128 MiB, 32 a rank"
     with run(src, dst) as side:
@@ -167,7 +167,7 @@ def unequal(src: int, dst: int, equal: Side) -> Iterator[Row]:
         token = statistics.median(side.bare(ids, ids) for _ in range(3))
     yield plain(name, ours * 1e3, "ms")
     yield at_least(f"{name}: faster than one block a token, batches of 1,024", token / ours, "×", 20)
-    yield at_most(f"{name}: time against the same bytes at TP 4 → 4", against_equal, "×", 1.5)
+    yield at_most(f"{name}: time against the same bytes at TP {dst} → {dst}", against_equal, "×", 1.5)
 
 
 def equal_tp(side: Side) -> Iterator[Row]:
@@ -201,8 +201,8 @@ def curve() -> Iterator[Row]:
 
 def rows() -> Iterator[Row]:
     with run(4, 4) as equal:
-        for src, dst in ((4, 1), (1, 4)):
-            yield from unequal(src, dst, equal)
-    with run(1, 1) as side:
-        yield from equal_tp(side)
+        yield from unequal(1, 4, equal)
+    with run(1, 1) as equal:
+        yield from unequal(4, 1, equal)
+        yield from equal_tp(equal)
     yield from curve()
