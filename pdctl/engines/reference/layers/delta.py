@@ -68,8 +68,8 @@ class DeltaLayer:
         geometry, n, heads = self._geometry, len(x), self._value_heads
         mixed = self._short_conv(linear(x, self._qkv), pools[self._conv_key][span.slot])
         key_width = self._key_heads * geometry.key_dim
-        q, k, v = mixed.split_with_sizes((key_width, key_width, heads * geometry.value_dim), dim=1)
-        q, k = (self._spread(part) for part in (q, k))
+        qk, v = mixed.split_with_sizes((2 * key_width, heads * geometry.value_dim), dim=1)
+        q, k = self._spread(qk)
         z, beta, decay = linear(x, self._gates).split_with_sizes(
             (heads * geometry.value_dim, heads, heads * self._decays), dim=1
         )
@@ -90,10 +90,12 @@ class DeltaLayer:
         past.copy_(inputs[:, -taps:])
         return silu((inputs.unfold(1, taps + 1, 1) * self._conv[:, None]).sum(-1)).T
 
-    def _spread(self, x: Tensor) -> Tensor:
-        """`[n, key_heads * d]` → unit vectors `[value_heads, n, d]`: neighbouring value heads share a key head."""
-        x = unit(x.view(len(x), self._key_heads, -1).transpose(0, 1), self._eps)
-        return x.repeat_interleave(self._value_heads // self._key_heads, dim=0)
+    def _spread(self, qk: Tensor) -> tuple[Tensor, Tensor]:
+        """`[n, 2 * key_heads * d]` → unit vectors q, k `[value_heads, n, d]`: neighbouring value heads share a key."""
+        n, keys = len(qk), self._key_heads
+        parts = unit(qk.view(n, 2, keys, 1, -1), self._eps).permute(1, 2, 3, 0, 4)
+        q, k = parts.expand(-1, -1, self._value_heads // keys, -1, -1).flatten(1, 2)
+        return q, k
 
     def _recur(
         self, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, log_decay: Tensor, span: Span, state: Tensor
