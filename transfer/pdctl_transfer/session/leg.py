@@ -1,7 +1,7 @@
 """One decode rank of one room, on the sending side: what it asked for, and the writes that serve it.
 
-Straight and packed kinds are one job; each staged chunk that decode grants a place for is another. All state is
-touched by the loop thread only; jobs run on workers, touch only what they compute, and come back through the loop.
+Straight kinds are one job, each packed chunk is another, and so is each staged chunk that decode grants a place for.
+State is touched by the loop thread only; jobs run on workers, touch only what they compute, and come back through it.
 """
 
 import time
@@ -74,7 +74,6 @@ class Leg:
         self._chunks: list[tuple[str, Chunk]] = []
         self._granted: set[int] = set()
         self._landed = 0
-        self._straight_done = False
         self._held: list[int] = []
         self._sent: Sent | None = None
 
@@ -87,7 +86,10 @@ class Leg:
         for kind, strips in split.staged.items():
             items = len(sent.indices.get(kind, ()))
             self._chunks += [(kind, chunk) for chunk in chunks(strips, items, self._chunk_bytes)]
-        self._submit(self._straight, None)
+        self._submit(self._straight)
+        for kind, strips in split.packed.items():
+            for chunk in chunks(strips, len(sent.indices.get(kind, ())), self._chunk_bytes):
+                self._submit(partial(self._packed, kind, chunk))
 
     def granted(self, grant: Grant) -> None:
         """A place for a staged chunk; repeated or wrong ones change nothing."""
@@ -123,7 +125,7 @@ class Leg:
             way, items = self.ways.get(kind, "direct"), len(self._sent.indices.get(kind, ()))
             telemetry.written(self.room, self.link.name, kind, way, tally, items)
 
-    def _submit(self, work: Callable[[], Outcome], chunk: int | None) -> None:
+    def _submit(self, work: Callable[[], Outcome], chunk: int | None = None) -> None:
         def job() -> None:
             try:
                 outcome = work()
@@ -145,7 +147,6 @@ class Leg:
         assert hello is not None
         split = self.part.split(self.ways)
         tallies: dict[str, Tally] = {}
-        held: list[int] = []
         result = WriteResult(ok=True, settled=True)
         straight = {
             kind: Blocks(*bind(plan, me.regions, hello.regions, sent.indices, self.indices))
@@ -157,20 +158,22 @@ class Leg:
             for kind, blocks in straight.items():
                 tally = tallies[kind] = Tally(len(blocks.length), int(blocks.length.sum()))
                 tally.seconds = whole.seconds * tally.bytes / max(1, whole.bytes)
-        for kind, strips in split.packed.items():
-            ids, there = sent.indices.get(kind), self.indices.get(kind)
-            if ids is None or there is None or not result.ok:
-                continue
-            for chunk in chunks(strips, len(ids), self._chunk_bytes):
-                slot, scratch = self._scratch()
-                blocks = packed_blocks(self._peer.memory, chunk, ids, hello.regions, there, scratch)
-                result = self._write(blocks, tallies.setdefault(kind, Tally()))
-                self._return(slot, result, held)
-                if not result.ok:
-                    break
         if result.ok:
             self.sums = sums(self.part, self._peer.memory, sent.indices, self.verify, "prefill")
-        return Outcome(result, tallies, held)
+        return Outcome(result, tallies, [])
+
+    def _packed(self, kind: str, chunk: Chunk) -> Outcome:
+        """One chunk, gathered, to where decode holds its rows in one piece."""
+        assert self._sent is not None
+        assert self.link.hello is not None
+        held: list[int] = []
+        tally = Tally()
+        slot, scratch = self._scratch()
+        ids, there = self._sent.indices[kind], self.indices[kind]
+        blocks = packed_blocks(self._peer.memory, chunk, ids, self.link.hello.regions, there, scratch)
+        result = self._write(blocks, tally)
+        self._return(slot, result, held)
+        return Outcome(result, {kind: tally}, held)
 
     def _staged(self, number: int, base: int) -> Outcome:
         """One chunk, to the place that decode lent for it."""
@@ -227,11 +230,9 @@ class Leg:
         self.ended_at = time.monotonic()
         if not result.ok:
             self.failure = self.failure or Failure(result.code, f"{self.link.name}: {result.cause}", "decode")
-        elif chunk is None:
-            self._straight_done = True
-        else:
+        elif chunk is not None:
             self._landed += 1
             self.link.send(Landed(self.room, self.attempt, chunk))
-        self.written = self._straight_done and self._landed == len(self._chunks)
+        self.written = not self.jobs and self.failure is None and self._landed == len(self._chunks)
         self.settled = self.written
         self._peer.finished(self)

@@ -54,7 +54,7 @@ class Options(Struct, frozen=True):
     """Staging area that a receiver lends; 0 turns staged transfers off."""
     chunk_bytes: int = 8 << 20
     """A staged transfer travels in chunks of about this size."""
-    writers: int = 4
+    writers: int = 8
     """Threads that write at the same time."""
     events: int = 4096
     """Events kept for the monitor."""
