@@ -68,7 +68,7 @@ def test_a_killed_unit_is_seen_within_seconds_and_the_fleet_heals(pair: Fleet, u
 def test_prefill_tp1_feeds_decode_tp2(started: Make) -> None:
     """Each half of the KV heads must land in its own rank: a swap gives other tokens at once, with HTTP 200.
 
-    Compared over the eight tokens of `up`: in bfloat16 two ranks add in another order, and a longer answer drifts apart.
+    Compared over the eight tokens of `up`: in bfloat16 two ranks add in another order, and longer answers drift.
     """
     document = example("sglang-cpu", name="sglang-tp2", decode={"attn_tp": 2})
     wide = started(document | {"roles": {"aggregate": document["prefill"]}})
