@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,13 @@ def pytest_make_collect_report(collector):  # type: ignore[no-untyped-def]
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the state of the person who runs it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg-state"))
+
+
+@pytest.fixture(autouse=True)
+def _fabric_settings_end_with_the_test() -> Iterator[None]:
+    """A fabric's settings are the process's, and its children's: none may reach another test."""
+    before = {name: value for name, value in os.environ.items() if name.startswith(("MC_", "UCX_"))}
+    yield
+    for name in [name for name in os.environ if name.startswith(("MC_", "UCX_"))]:
+        del os.environ[name]
+    os.environ.update(before)
