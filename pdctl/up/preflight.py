@@ -125,4 +125,7 @@ def check_layouts(run: Bringup) -> str:
         hint = f"`pdctl check {run.loaded.path}` says more; --skip-phase preflight starts them all the same"
         raise FindingsError(f"the layouts do not fit\n{found}", code="PD3020", hint=hint)
     unknown = sum(pair.verdict == "unknown" for pair in report.pairs)
-    return f"{len(report.pairs)} pairs fit" if not unknown else f"{unknown} of {len(report.pairs)} pairs not judged"
+    pairs = len(report.pairs)
+    if unknown:
+        return f"{unknown} of {pairs} pairs not judged"
+    return "1 pair fits" if pairs == 1 else f"{pairs} pairs fit"
