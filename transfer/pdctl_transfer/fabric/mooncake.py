@@ -187,14 +187,19 @@ class MooncakeFabric:
 
     def _poll(self, peer: MooncakePeer, batch: Batch, deadline: Deadline) -> bool | None:
         """Whether the batch went well, None where the deadline passed first. Once the last block is done, so are the
-        others over one connection; otherwise the second question waits for them."""
+        others over one connection; otherwise the second question waits for them.
+
+        Half of what is left is slept at a time: slept whole, a batch would never be seen to end before the rate says,
+        and the rate could only fall.
+        """
         engine = self._alive()
         while (status := engine.transfer_check_status(batch.tail)) == RUNNING:
             if deadline.passed:
                 return None
             spent = time.monotonic() - batch.began
             left = batch.nbytes / peer.rate - spent
-            time.sleep(min(LONGEST_S, left) if left > POLL_S[0] else min(POLL_S[1], max(POLL_S[0], spent / 8)))
+            pause = left / 2 if left > 2 * POLL_S[0] else min(POLL_S[1], max(POLL_S[0], spent / 4))
+            time.sleep(min(LONGEST_S, pause))
         took = time.monotonic() - batch.began
         if status == DONE and batch.nbytes > TELLING_BYTES:
             peer.rate += (batch.nbytes / took - peer.rate) / 4
