@@ -15,7 +15,7 @@ from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region, link
 from pdctl_transfer.session.work import pair_plan
 from tests.unit.transfer_session.world import FAST, Buffers, World, manifest
 
-SHORT = replace(FAST, bootstrap_s=1.0, waiting_s=1.0, transfer_s=1.0, handshake_s=1.0)
+SHORT = replace(FAST, bootstrap_s=3.0, waiting_s=3.0, transfer_s=3.0, handshake_s=3.0)
 
 
 def fails_on_both(prefill: Manifest, decode: Manifest) -> set[str]:

@@ -28,7 +28,7 @@ from pdctl_transfer.session.messages import (
 from pdctl_transfer.session.sending import METADATA_BYTES
 from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms
 
-SHORT = replace(FAST, bootstrap_s=0.5, waiting_s=0.5, transfer_s=0.5)
+SHORT = replace(FAST, bootstrap_s=2.0, waiting_s=2.0, transfer_s=2.0)
 
 
 def world(options: Options = SHORT, **more: Any) -> World:
@@ -98,8 +98,8 @@ def test_a_room_that_is_never_sent() -> None:
         room = next(rooms)
         sender, receiver = only(w.prefill)[0].open(room), only(w.decode)[0].open(room, w.at, ids())
         assert end(sender) == end(receiver) == ("PD4030", "prefill")
-        assert sender.wait_reusable(5)
-        assert receiver.wait_reusable(5)
+        assert sender.wait_reusable(30)
+        assert receiver.wait_reusable(30)
 
 
 @pytest.mark.code("PD4020")
@@ -182,11 +182,11 @@ def test_abort_ends_both_sides(side: str, met: bool) -> None:
         if not met and side == "prefill":
             receiver = decoder.open(room, w.at, ids())
         if not met and side == "decode":
-            assert receiver.wait_reusable(5)
+            assert receiver.wait_reusable(30)
             sender = prefill.open(room)
         assert end(sender) == end(receiver) == ("PD4033", side)
-        assert sender.wait_reusable(5)
-        assert receiver.wait_reusable(5)
+        assert sender.wait_reusable(30)
+        assert receiver.wait_reusable(30)
 
 
 def test_prefill_hears_of_an_abort_that_came_before_its_ranks_were_known() -> None:
@@ -232,8 +232,8 @@ def test_buffers_stay_in_quarantine_until_the_fabric_has_drained() -> None:
         assert only(w.decode)[0].quarantined == 1
         for fabric in w.fabrics:
             fabric.drained.set()
-        assert senders[0].wait_reusable(5)
-        assert receivers[0].wait_reusable(5)
+        assert senders[0].wait_reusable(30)
+        assert receivers[0].wait_reusable(30)
         assert only(w.decode)[0].quarantined == 0
 
 
@@ -402,7 +402,7 @@ def test_a_room_that_decode_gave_up_can_be_asked_for_again() -> None:
         while not prefill._book.legs:
             first.wait(0.01)
         first.abort("retry")
-        assert first.wait_reusable(5)
+        assert first.wait_reusable(30)
         second = decoder.open(room, w.at, ids())
         while not prefill._book.legs:
             second.wait(0.01)
@@ -423,13 +423,13 @@ def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pyt
     monkeypatch.setattr(staging, "scatter_together", slow)
     with world(FAST) as w:
         senders, receivers, _ = w.transfer()
-        assert entered.wait(5)
+        assert entered.wait(30)
         receivers[0].abort("now")
         assert end(receivers[0])[0] == "PD4033"
-        assert senders[0].wait_reusable(5)
+        assert senders[0].wait_reusable(30)
         assert not receivers[0].wait_reusable(0.3)
         leave.set()
-        assert receivers[0].wait_reusable(5)
+        assert receivers[0].wait_reusable(30)
 
 
 @pytest.mark.code("PD4000")
