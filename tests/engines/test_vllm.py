@@ -88,7 +88,9 @@ def test_unequal_blocks_are_refused_by_check(misfits: Fleet, how: tuple[str, ...
 
 def test_the_hybrid_model_moves_recurrent_state_too(started: Make) -> None:
     """Gated delta net, attention and experts; bfloat16, since vLLM's CPU kernel takes nothing else."""
-    document = example("vllm-cpu", name="vllm-hybrid", model={"path": "builtin:tiny-qwen3-next"})
+    # the kernels' first call may take longer than the default lease on a busy machine
+    lease = {"options": {"kv_connector_extra_config": {"kv_lease_duration": 300}}}
+    document = example("vllm-cpu", name="vllm-hybrid", model={"path": "builtin:tiny-qwen3-next"}, transfer=lease)
     args = ["--max-model-len", "1024", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "67108864"]
     for role in ("prefill", "decode"):
         document[role] = {"attn_tp": 1, "args": [*args, "--no-enable-prefix-caching"]}
