@@ -26,7 +26,7 @@ from pdctl_transfer.session.messages import (
     Start,
 )
 from pdctl_transfer.session.sending import METADATA_BYTES
-from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms
+from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms, threads_left
 
 SHORT = replace(FAST, bootstrap_s=2.0, waiting_s=2.0, transfer_s=2.0)
 
@@ -374,9 +374,6 @@ def test_dp_groups_of_prefill() -> None:
 def test_nothing_is_left_behind() -> None:
     """Threads, descriptors, rooms: as many after as before."""
 
-    def threads() -> int:
-        return sum(thread.name.startswith("pdctl") for thread in threading.enumerate())
-
     def descriptors() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
@@ -388,7 +385,7 @@ def test_nothing_is_left_behind() -> None:
             assert w.transfer()[1][0].wait(10) == "confirmed"
             only(w.decode)[0].open(1, ("127.0.0.1", 9), ids()).abort("never mind")
             prefill, receiver = only(w.prefill)[0], only(w.decode)[0]
-    assert threads() == 0
+    assert threads_left() == []
     assert descriptors() <= before
     assert prefill._book.rooms == receiver._rooms == prefill._book.legs == receiver._requests == {}
 

@@ -1,5 +1,6 @@
 """Packing is exact, chunks cover everything once, slots are bounded, shared and returned."""
 
+import threading
 import time
 from collections import Counter
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdctl_transfer.errors import FabricError
+from pdctl_transfer.fabric.base import Deadline
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank, cost
@@ -193,10 +195,22 @@ def test_an_area_lends_each_slot_once() -> None:
     assert sorted(slot for slot in taken if slot is not None) == [0, 1, 2]
     assert taken[3] is None
     start = time.monotonic()
-    assert area.take(0.05) is None
+    assert area.take(Deadline(0.05)) is None
     assert time.monotonic() - start >= 0.05
     area.give(1)
     assert area.take() == 1
+
+
+def test_who_waits_for_a_slot_gives_up_when_told() -> None:
+    area, deadline = Area(MemoryFabric(), 100, 100), Deadline(60)
+    area.take()
+    got: list[int | None] = []
+    waiting = threading.Thread(target=lambda: got.append(area.take(deadline)))
+    waiting.start()
+    deadline.cancel()
+    area.wake()
+    waiting.join(10)
+    assert got == [None]
 
 
 def test_chunks_of_one_request_that_fill_the_same_items_are_placed_together() -> None:

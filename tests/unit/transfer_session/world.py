@@ -1,6 +1,8 @@
 """A small hybrid model's state, cut over ranks by an oracle of its own: whole items sliced by unit, without a plan."""
 
 import itertools
+import threading
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +18,15 @@ from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Regio
 
 PAGE = 16
 rooms = itertools.count(1)
+
+
+def threads_left(within_s: float = 5.0) -> list[str]:
+    """Names of the core's threads that do not end in time."""
+    end = time.monotonic() + within_s
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("pdctl")]
+    for thread in ours:
+        thread.join(max(0.0, end - time.monotonic()))
+    return [thread.name for thread in ours if thread.is_alive()]
 
 
 def entry(
@@ -170,6 +181,8 @@ class World:
 
     def __exit__(self, *exc: object) -> None:
         self.stack.close()
+        if exc[0] is None:
+            assert not (left := threads_left()), f"closed, and still there: {left}"
 
     def transfer(self, pages: int = 5, seed: int = 0, dp: int = 0) -> tuple[list[Any], list[Any], Any]:
         """Move one room; handles of both sides, and a function that names what arrived wrong."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.fabric.base import Deadline, Fabric
 
 
 class Area:
@@ -28,12 +28,19 @@ class Area:
         if self.slots:
             fabric.register(self.base(0), self._bytes.nbytes)
 
-    def take(self, timeout: float = 0.0) -> int | None:
-        """A free slot, or None where none came free in time."""
+    def take(self, deadline: Deadline | None = None) -> int | None:
+        """A free slot, or None where none came free before the deadline passed. Without one it does not wait."""
         with self._lock:
-            if not self._lock.wait_for(lambda: self._free, timeout):
-                return None
+            while not self._free:
+                if deadline is None or deadline.passed:
+                    return None
+                self._lock.wait(deadline.remaining)
             return self._free.pop()
+
+    def wake(self) -> None:
+        """Let those who wait for a slot see that their deadline was cancelled."""
+        with self._lock:
+            self._lock.notify_all()
 
     def give(self, slot: int) -> None:
         """Return a slot that nobody writes any more."""

@@ -102,6 +102,7 @@ class Leg:
         """Let running jobs end at the next batch, and queued ones never start."""
         self.dead = True
         self.deadline.cancel()
+        self._peer.scratch.wake()
         self.jobs = [job for job in self.jobs if not self._peer.workers.abandon(job)]
 
     def settle(self) -> None:
@@ -207,7 +208,7 @@ class Leg:
 
     def _scratch(self) -> tuple[int, Scratch]:
         area = self._peer.scratch
-        slot = area.take(self.deadline.remaining)
+        slot = area.take(self.deadline)
         if slot is None:
             raise TransferError("no scratch memory came free in time", code="PD4041")
         return slot, Scratch(area.base(slot), area.bytes(slot))

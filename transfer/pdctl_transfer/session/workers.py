@@ -5,6 +5,7 @@ its thread no longer counts and ends when the call returns. Threads are daemons,
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -50,14 +51,15 @@ class Workers:
         return False
 
     def close(self, timeout: float) -> None:
-        """Drop queued jobs, wait for running ones up to `timeout` seconds."""
+        """Drop queued jobs, wait for running ones up to `timeout` seconds in all."""
+        end = time.monotonic() + timeout
         with self._ready:
             self._closed = True
             self._jobs.clear()
             self._ready.notify_all()
             threads = list(self._counted)
         for thread in threads:
-            thread.join(timeout)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _start(self) -> None:
         self._serial += 1
