@@ -13,7 +13,7 @@ mkdir -p "$pyverbs"
 ln -sfn /usr/lib/python3/dist-packages/pyverbs "$pyverbs/pyverbs"
 
 export LAB_EXTRA_PKGS="python3-pyverbs"
-export LAB_TIMEOUT="${LAB_TIMEOUT:-2400}"
+export LAB_TIMEOUT="${LAB_TIMEOUT:-1200}"
 # the guest's root is read-only below a layer in memory: no cache files, temporary files in memory too
 export PYTHONPATH="$pyverbs" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 LAB_ENV="PYTHONPATH PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS CI"
 CI="${CI:-}"; export CI
