@@ -50,8 +50,12 @@ def write(path: Path, record: msgspec.Struct) -> None:
     """Replace the file in one step: a reader sees the old state or the new one."""
     content = msgspec.json.format(msgspec.json.encode(record), indent=2)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_bytes(content + b"\n")
-    scratch.replace(path)
+    try:
+        scratch.write_bytes(content + b"\n")
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def read(path: Path, kind: type[T]) -> T | None:

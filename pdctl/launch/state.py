@@ -8,7 +8,7 @@ units/<unit>/       the guard's record (state.json) and the unit's log
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -81,8 +81,16 @@ class FleetFolder:
             raise
 
     def write(self, state: FleetState) -> None:
-        """Replace the fleet's state."""
-        write(self.path / "fleet.json", state)
+        """Replace the fleet's state. Raises PdctlError (PD3016) where it cannot be kept."""
+        try:
+            write(self.path / "fleet.json", state)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> PdctlError:
+        reason = (error.strerror or str(error)).lower()
+        hint = "make room there, or set XDG_STATE_HOME to a folder that you may write"
+        return PdctlError(f"{self.path}: cannot keep state here: {reason}", code="PD3016", hint=hint)
 
     def is_locked(self) -> bool:
         """Whether an `up` or `down` is at work on the fleet."""
@@ -102,16 +110,15 @@ class FleetFolder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            hint = "set XDG_STATE_HOME to a folder that you may write"
-            raise PdctlError(f"{self.path}: cannot keep state here: {reason}", code="PD3016", hint=hint) from error
+            raise self._unwritable(error) from error
         try:
             if not _try_lock(descriptor):
                 holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another command"
                 hint = "wait for it, or interrupt it; an interrupted `up` cleans up after itself"
                 raise GateError(f"{self.name}: {holder} is at work on this fleet", code="PD3004", hint=hint)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"pdctl {command} (pid {os.getpid()})\n".encode(), 0)
+            with suppress(OSError):  # a note for whoever waits; `down` must work on a full disk, too
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"pdctl {command} (pid {os.getpid()})\n".encode(), 0)
             yield
         finally:
             os.close(descriptor)

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from pdctl import __version__
-from pdctl.errors import GateError, Interrupted
+from pdctl.errors import GateError, Interrupted, PdctlError
 from pdctl.fleet.load import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
@@ -97,7 +98,8 @@ def _run_phase(phase: Phase, run: Bringup, state: FleetState, folder: FleetFolde
     try:
         note = phase.run(run)
     except BaseException:
-        _recorded(run, state, folder, PhaseEntry(phase.name, "failed", time.monotonic() - began))
+        with suppress(PdctlError):  # what failed matters more than that it cannot be recorded
+            _recorded(run, state, folder, PhaseEntry(phase.name, "failed", time.monotonic() - began))
         raise
     return _recorded(run, state, folder, PhaseEntry(phase.name, "done", time.monotonic() - began, note))
 

@@ -37,12 +37,14 @@ class Fleet:
             f"transfer: {{backend: mooncake, protocol: tcp}}\nprefill: {prefill}\ndecode: {decode}\n{more}"
         )
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "tests.integration.up.driver", *words]
+    def start(self, *words: str, disk: int | None = None) -> "subprocess.Popen[str]":
+        """`disk`: bytes that any file may have, as if the disk were full beyond."""
+        limit = [] if disk is None else ["prlimit", f"--fsize={disk}"]
+        command = [*limit, sys.executable, "-m", "tests.integration.up.driver", *words]
         return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        running = self.start(*words)
+    def run(self, *words: str, disk: int | None = None) -> "subprocess.CompletedProcess[str]":
+        running = self.start(*words, disk=disk)
         out, err = running.communicate(timeout=60)
         return subprocess.CompletedProcess(words, running.returncode, out, err)
 

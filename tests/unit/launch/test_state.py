@@ -53,7 +53,10 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         FleetFolder("f", tmp_path / "file").lock("up"),
     ):
         pass
-    assert (caught.value.code, caught.value.hint) == ("PD3016", "set XDG_STATE_HOME to a folder that you may write")
+    assert (caught.value.code, caught.value.hint) == (
+        "PD3016",
+        "make room there, or set XDG_STATE_HOME to a folder that you may write",
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ ANSWERS = messages.Ready | messages.Start | messages.Landed | messages.Done | me
 class DecodePeer:
     """One decode rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
 
-    Raises TransferError PD4022 where regions and manifest disagree.
+    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4014 without memory for staging.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class DecodePeer:
         quarantined = "Requests that have failed and whose buffers may not be used again yet"
         self.telemetry.gauge("quarantined", quarantined, lambda: len(self._requests) - len(self._rooms))
         self.telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self._area.free)
+        self._area = Area(fabric, self.options.staging_bytes, self.options.chunk_bytes)
         self.loop = Loop(f"pdctl-decode-{rank}")
         self._workers = Workers(f"pdctl-scatter-{rank}", 2)
         self._memory = Memory(self._me.regions)
-        self._area = Area(fabric, self.options.staging_bytes, self.options.chunk_bytes)
         self._lender = Lender(self.loop, self._area, self._memory, self._workers)
         self._finder = Finder(self.loop, self._me, self, self._fail, staging=self._area.slots > 0)
         self._requests: dict[tuple[int, str], Request] = {}

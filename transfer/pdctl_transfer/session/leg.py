@@ -171,7 +171,8 @@ class Leg:
         tally = Tally()
         slot, scratch = self._scratch()
         ids, there = self._sent.indices[kind], self.indices[kind]
-        blocks = packed_blocks(self._peer.memory, chunk, ids, self.link.hello.regions, there, scratch)
+        with self._peer.gathering:
+            blocks = packed_blocks(self._peer.memory, chunk, ids, self.link.hello.regions, there, scratch)
         result = self._write(blocks, tally)
         self._return(slot, result, held)
         return Outcome(result, {kind: tally}, held)
@@ -185,7 +186,9 @@ class Leg:
         tally = Tally()
         if needs_scratch(chunk, ids):
             slot, scratch = self._scratch()
-            result = self._write(staged_blocks(self._peer.memory, chunk, ids, base, scratch), tally)
+            with self._peer.gathering:
+                blocks = staged_blocks(self._peer.memory, chunk, ids, base, scratch)
+            result = self._write(blocks, tally)
             self._return(slot, result, held)
         else:
             result = self._write(staged_blocks(self._peer.memory, chunk, ids, base, None), tally)

@@ -4,6 +4,8 @@ A room is complete when every decode rank that this rank feeds has asked. Each o
 confirmed by its receiver. The room is confirmed when all legs are; the first leg that fails fails all.
 """
 
+import os
+import threading
 from collections.abc import Iterable
 
 from pdctl_transfer.errors import FabricError
@@ -33,7 +35,8 @@ from pdctl_transfer.telemetry import Telemetry
 class PrefillPeer:
     """One prefill rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
 
-    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4015 where it cannot listen.
+    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4014 without memory for scratch,
+    PD4015 where it cannot listen.
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class PrefillPeer:
         self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
         self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._book.rooms))
         self.telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self._book.legs))
+        self.scratch = Area(fabric, self.options.writers * self.options.chunk_bytes, self.options.chunk_bytes)
         self.loop = Loop(f"pdctl-prefill-{rank}")
         self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
         self.memory = Memory(self.me.regions)
-        self.scratch = Area(fabric, self.options.writers * self.options.chunk_bytes, self.options.chunk_bytes)
+        self.gathering = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // 2))
+        """Held while a chunk is gathered: half of the cores leave the first chunk to the wire early, and the wire a core."""
         self._book = Book(self.options.bootstrap_s)
         self._settlement = Settlement(self.loop, fabric, str(rank), self._book.drop)
         self._links: set[Link] = set()
@@ -63,6 +68,7 @@ class PrefillPeer:
             self._listener = Listener(self.loop, self.options.host, 0, self._accept, self.options.secret)
         except OSError as error:
             self.loop.stop()
+            self.scratch.close()
             raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4015") from error
         host = self.options.advertise or self.options.host
         record = messages.Register(rank, host, self._listener.port, self.me.incarnation, self.me.encoded)
