@@ -3,6 +3,7 @@
 import resource
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -23,8 +24,7 @@ def confined(role: str, answer: Connection) -> None:
     buffers, fabric = Buffers(made, Rank(0, 0), 8), make_fabric("mooncake")
     for array in buffers.arrays:
         fabric.register(array.ctypes.data, array.nbytes)
-    with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (1 << 30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
