@@ -45,7 +45,7 @@ class Fleet:
 
     def run(self, *words: str, disk: int | None = None) -> "subprocess.CompletedProcess[str]":
         running = self.start(*words, disk=disk)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=100)
         return subprocess.CompletedProcess(words, running.returncode, out, err)
 
     def up(self, *flags: str) -> "subprocess.CompletedProcess[str]":

@@ -18,7 +18,7 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_server.py")))
 class FakeEngine(ReferenceEngine):
     """The reference engine's dialect, spoken by a program that starts in a moment."""
 
-    readiness = Readiness("/health", deadline_s=5)
+    readiness = Readiness("/health", deadline_s=45)
 
     def needs(self, fleet: Fleet, pool: Pool) -> Sequence[Need]:
         return [Need("model", fleet.model.path, "write builtin:tiny-hybrid")]

@@ -58,7 +58,8 @@ def test_a_fleet_comes_up_serves_and_goes_without_a_trace(fleet: Fleet) -> None:
     ],
 )
 def test_a_phase_that_fails_says_why_and_leaves_nothing(fleet: Fleet, where: str, how: str, says: str) -> None:
-    fleet.write(**{where: f"{{args: [--misbehave, {how}]}}"})
+    patience = "startup_s: 3, " if how == "mute" else ""
+    fleet.write(**{where: f"{{{patience}args: [--misbehave, {how}]}}"})
     up = fleet.up()
     assert up.returncode == 3
     assert says in up.stderr
@@ -140,7 +141,7 @@ def test_an_interrupted_up_leaves_nothing(fleet: Fleet, number: signal.Signals) 
     up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
     until(lambda: _phase(fleet) == "pairs")
     up.send_signal(number)
-    _, err = up.communicate(timeout=30)
+    _, err = up.communicate(timeout=90)
     assert up.returncode == 130
     assert "error PD3001  interrupted" in err
     assert fleet.left() == []
@@ -182,7 +183,7 @@ def test_two_commands_at_once_are_told_apart(fleet: Fleet) -> None:
     assert down.returncode == 3
     assert f"error PD3004  fake: pdctl up (pid {up.pid}) is at work on this fleet" in down.stderr
     up.send_signal(signal.SIGINT)
-    up.communicate(timeout=30)
+    up.communicate(timeout=90)
 
 
 def test_a_killed_engine_comes_back_and_the_fleet_is_whole_again(fleet: Fleet) -> None:
@@ -277,7 +278,7 @@ def test_logs_follow_what_is_written(fleet: Fleet) -> None:
     os.kill(fleet.unit("decode-0")["pid"], signal.SIGKILL)
     assert any("ended: killed by SIGKILL" in line for line in following.stdout)
     following.send_signal(signal.SIGINT)
-    following.communicate(timeout=10)
+    following.communicate(timeout=60)
     assert following.returncode == 130
 
 

@@ -60,7 +60,7 @@ class PrefillPeer:
         self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
         self.memory = Memory(self.me.regions)
         self.gathering = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // 2))
-        """Held while a chunk is gathered: by half of the cores, so that the wire has the first chunk early, and a core."""
+        """Held while a chunk is gathered: by half of the cores, so that the wire soon has a chunk, and a core."""
         self._book = Book(self.options.bootstrap_s)
         self._settlement = Settlement(self.loop, fabric, str(rank), self._book.drop)
         self._links: set[Link] = set()
