@@ -6,6 +6,7 @@ shown by being gone, that nothing more will land.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -217,7 +218,8 @@ class DecodePeer:
         def grant(number: int, base: int) -> None:
             source.link.send(messages.Grant(request.room, request.attempt, number, base))
 
-        source.order = Order(request.key, pieces, request.indices, grant, lambda: self._placed(request))
+        placed = partial(self._placed, request)
+        source.order = Order(request.key, pieces, request.indices, grant, placed, len(request.sources))
         return source.order
 
     def _placed(self, request: Request) -> None:

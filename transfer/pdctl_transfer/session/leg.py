@@ -1,6 +1,7 @@
 """One decode rank of one room, on the sending side: what it asked for, and the writes that serve it.
 
-Straight kinds are one job, each packed chunk is another, and so is each staged chunk that decode grants a place for.
+Straight kinds are one job, each packed chunk is another, and so are each staged chunk that decode grants a place for,
+and the sums that the receiver compares.
 State is touched by the loop thread only; jobs run on workers, touch only what they compute, and come back through it.
 """
 
@@ -90,6 +91,8 @@ class Leg:
         for kind, strips in split.packed.items():
             for chunk in chunks(strips, len(sent.indices.get(kind, ())), self._chunk_bytes):
                 self._submit(partial(self._packed, kind, chunk))
+        if not self._chunks:
+            self._submit(self._summed)
 
     def granted(self, grant: Grant) -> None:
         """A place for a staged chunk; repeated or wrong ones change nothing."""
@@ -97,6 +100,8 @@ class Leg:
             return
         self._granted.add(grant.chunk)
         self._submit(partial(self._staged, grant.chunk, grant.base), grant.chunk)
+        if len(self._granted) == len(self._chunks):  # not before: the wire comes first
+            self._submit(self._summed)
 
     def stop(self) -> None:
         """Let running jobs end at the next batch, and queued ones never start."""
@@ -159,9 +164,13 @@ class Leg:
             for kind, blocks in straight.items():
                 tally = tallies[kind] = Tally(len(blocks.length), int(blocks.length.sum()))
                 tally.seconds = whole.seconds * tally.bytes / max(1, whole.bytes)
-        if result.ok:
-            self.sums = sums(self.part, self._peer.memory, sent.indices, self.verify, "prefill")
         return Outcome(result, tallies, [])
+
+    def _summed(self) -> Outcome:
+        """What the receiver compares with, while the wire is busy."""
+        assert self._sent is not None
+        self.sums = sums(self.part, self._peer.memory, self._sent.indices, self.verify, "prefill")
+        return Outcome(WriteResult(ok=True, settled=True), {}, [])
 
     def _packed(self, kind: str, chunk: Chunk) -> Outcome:
         """One chunk, gathered, to where decode holds its rows in one piece."""

@@ -2,7 +2,8 @@
 
 Each source of a request with staged kinds has an *order*: its chunks. A slot is granted for one chunk, comes back when
 the chunk was scattered into place, and goes to the order that holds fewest. So memory is bounded, requests share it,
-and a slow one keeps at most WINDOW slots. Slots of a failed request are kept until its source is settled.
+and a slow one keeps at most WINDOW slots. The sources of one request share what there is evenly from the start: their
+chunks of one number are put into place together, so one that had to wait would hold up all. Slots of a failed request are kept until its source is settled.
 """
 
 import time
@@ -33,11 +34,15 @@ class Order:
         ids: Mapping[str, Column],
         grant: Callable[[int, int], None],
         done: Callable[[], None],
+        siblings: int = 1,
     ) -> None:
         self.group = group
         """Equal for the sources of one request, of which chunks of one number fill the same items."""
         self.chunks, self.ids = chunks, ids
         self.grant, self.done = grant, done
+        self.siblings = siblings
+        """How many orders the group has, this one included."""
+        self.window = WINDOW
         self.next = 0
         self.scattered = 0
         self.slots: dict[int, int] = {}
@@ -63,7 +68,7 @@ class Order:
     @property
     def wants(self) -> bool:
         """Whether it can use another slot."""
-        return not self.dropped and self.next < len(self.chunks) and len(self.slots) < WINDOW
+        return not self.dropped and self.next < len(self.chunks) and len(self.slots) < self.window
 
 
 class Lender:
@@ -80,6 +85,7 @@ class Lender:
 
     def start(self, order: Order) -> None:
         """The source is about to write: it may have slots."""
+        order.window = max(1, min(WINDOW, self._area.slots // order.siblings))
         self._orders.append(order)
         self._pump()
 
