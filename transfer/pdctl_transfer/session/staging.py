@@ -3,7 +3,8 @@
 Each source of a request with staged kinds has an *order*: its chunks. A slot is granted for one chunk, comes back when
 the chunk was scattered into place, and goes to the order that holds fewest. So memory is bounded, requests share it,
 and a slow one keeps at most WINDOW slots. The sources of one request share what there is evenly from the start: their
-chunks of one number are put into place together, so one that had to wait would hold up all. Slots of a failed request are kept until its source is settled.
+chunks of one number are put into place together, so one that had to wait would hold up all. Slots of a failed request
+are kept until its source is settled.
 """
 
 import time
