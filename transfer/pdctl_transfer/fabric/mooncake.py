@@ -190,15 +190,14 @@ class MooncakeFabric:
         others over one connection; otherwise the second question waits for them.
 
         Half of what is left is slept at a time: slept whole, a batch would never be seen to end before the rate says,
-        and the rate could only fall.
+        and the rate could only fall. Past that moment the pauses grow with how late it is.
         """
         engine = self._alive()
         while (status := engine.transfer_check_status(batch.tail)) == RUNNING:
             if deadline.passed:
                 return None
-            spent = time.monotonic() - batch.began
-            left = batch.nbytes / peer.rate - spent
-            pause = left / 2 if left > 2 * POLL_S[0] else min(POLL_S[1], max(POLL_S[0], spent / 4))
+            left = batch.began + batch.nbytes / peer.rate - time.monotonic()
+            pause = left / 2 if left > 2 * POLL_S[0] else min(POLL_S[1], max(POLL_S[0], -left / 4))
             time.sleep(min(LONGEST_S, pause))
         took = time.monotonic() - batch.began
         if status == DONE and batch.nbytes > TELLING_BYTES:
