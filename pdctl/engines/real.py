@@ -3,11 +3,12 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from pdctl.engines import shipping
-from pdctl.engines.base import Command, Instance, Need
+from pdctl.engines.base import Command, Instance, Need, Probe, Readiness
 from pdctl.engines.builtin_models import CONFIGS, PREFIX, is_builtin, materialise
 from pdctl.engines.words import interpreter
 from pdctl.errors import InputError
@@ -20,24 +21,43 @@ _LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
 class RealEngine:
-    """Base of the adapters. Subclasses say the facts; `exact` is false since kernels differ by batch and size."""
+    """An adapter is data: what its engine's modules say. Not `exact`, since kernels differ by batch and size."""
 
-    name: ClassVar[str]
-    exact: ClassVar[bool] = False
-    plugins: ClassVar[str]
+    name: str
+    readiness: Readiness
+    exact: bool = False
+    plugins: str
     """The entry point group through which the engine loads the core."""
-    packages: ClassVar[Mapping[str, str]]
+    packages: Mapping[str, str]
     """The module that each transfer backend needs, by the backend's name."""
-    parser: ClassVar[str]
+    ports: Callable[[Pool], Sequence[str]]
+    build: Callable[[Instance], Command]
+    read: Callable[[str], str | None]
+    """The stage that a log has reached."""
+    ask: Callable[[Instance, Instance, str, int, float], Probe]
+    parser: str
     """Python that reads a list of command lines as JSON from stdin, parses each as the engine would, and prints the
     index of each before it does."""
-    skipped_words: ClassVar[int]
+    skipped_words: int
     """How many words of the command stand before what the parser gets."""
+
+    def purposes(self, pool: Pool) -> Sequence[str]:
+        """The ports that one engine of the pool needs."""
+        return self.ports(pool)
 
     def command(self, instance: Instance) -> Command:
         """The exact command line and environment."""
-        raise NotImplementedError
+        return self.build(instance)
+
+    def stage(self, log: str) -> str | None:
+        """What a starting engine is doing."""
+        return self.read(log)
+
+    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+        """One greedy request through this very pair."""
+        return self.ask(prefill, decode, prompt, max_tokens, timeout_s)
 
     def needs(self, fleet: Fleet, pool: Pool) -> Sequence[Need]:
         """The engine, its transfer backend with its libraries, the model. A built-in model is written on first use."""

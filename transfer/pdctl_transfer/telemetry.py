@@ -5,7 +5,7 @@ Counters are by peer and component, so that one slow pair or one kind of state t
 
 import threading
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ METRICS: Final[Mapping[str, str]] = {
     "events_dropped_total": "Events that left the ring before anybody read them",
 }
 PREFIX: Final = "pdctl_transfer_"
+_Labels = tuple[tuple[str, str], ...]
 
 
 class Tally:
@@ -43,7 +44,10 @@ class Tally:
 
 
 class Event(Struct, frozen=True, omit_defaults=True):
-    """`what` happened: linked, written, scattered, confirmed or failed. `at` is seconds since 1970."""
+    """`what` happened: linked, written, scattered, confirmed or failed. `at` is seconds since 1970.
+
+    `room` is the core's and SGLang's name of a request; `request` is vLLM's.
+    """
 
     serial: int
     at: float
@@ -52,6 +56,7 @@ class Event(Struct, frozen=True, omit_defaults=True):
     peer: str = ""
     kind: str = ""
     data: dict[str, Any] = field(default_factory=dict)
+    request: str = ""
 
 
 class Telemetry:
@@ -60,7 +65,7 @@ class Telemetry:
     def __init__(self, side: str, rank: str, events: int) -> None:
         self._fixed = {"side": side, "rank": rank}
         self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._counts: defaultdict[tuple[str, _Labels], float] = defaultdict(float)
         self._gauges: dict[str, tuple[str, Callable[[], float], dict[str, str]]] = {}
         self._ring: deque[Event] = deque(maxlen=events)
         self._serial = 0
@@ -73,18 +78,18 @@ class Telemetry:
         """A link became ready."""
         with self._lock:
             self._add("seconds_total", seconds, peer=peer, phase="handshake")
-            self._note("linked", peer=peer, seconds=round(seconds, 6))
+            self._note("linked", -1, peer, "", {"seconds": round(seconds, 6)})
 
-    def written(self, room: int, peer: str, kind: str, way: str, tally: Tally, items: int) -> None:
+    def written(self, room: int, peer: str, kind: str, way: str, tally: Tally, items: int, request: str = "") -> None:
         """A rank was sent all of a component."""
         with self._lock:
-            where = {"peer": peer, "kind": kind, "way": way}
-            self._add("bytes_total", tally.bytes, **where)
-            self._add("blocks_total", tally.blocks, **where)
-            self._add("items_total", items, **where)
+            where = (("peer", peer), ("kind", kind), ("way", way))
+            self._counts["bytes_total", where] += tally.bytes
+            self._counts["blocks_total", where] += tally.blocks
+            self._counts["items_total", where] += items
             self._add("seconds_total", tally.seconds, peer=peer, kind=kind, phase="wire")
             seen = {"way": way, "bytes": tally.bytes, "blocks": tally.blocks, "seconds": round(tally.seconds, 6)}
-            self._note("written", room, peer, kind, **seen)
+            self._note("written", room, peer, kind, seen, request)
 
     def queued(self, peer: str, seconds: float) -> None:
         """How long a write waited for a thread."""
@@ -95,9 +100,11 @@ class Telemetry:
         """Staged chunks of a component were put into place."""
         with self._lock:
             self._add("seconds_total", seconds, peer=peer, kind=kind, phase="scatter")
-            self._note("scattered", room, peer, kind, seconds=round(seconds, 6))
+            self._note("scattered", room, peer, kind, {"seconds": round(seconds, 6)})
 
-    def ended(self, room: int, code: str, side: str, cause: str, reached: Mapping[str, float]) -> None:
+    def ended(
+        self, room: int, code: str, side: str, cause: str, reached: Mapping[str, float], request: str = ""
+    ) -> None:
         """A request ended: confirmed where `code` is empty. `reached`: monotonic times of its states."""
         started = reached.get("bootstrapping", 0.0)
         states = {state: round(at - started, 6) for state, at in reached.items()}
@@ -105,9 +112,10 @@ class Telemetry:
             self._add("requests_total", 1, outcome="failed" if code else "confirmed")
             if code:
                 self._add("failures_total", 1, code=code, blames=side)
-                self._note("failed", room, code=code, side=side, cause=cause, states=states)
+                why = {"code": code, "side": side, "cause": cause, "states": states}
+                self._note("failed", room, "", "", why, request)
             else:
-                self._note("confirmed", room, states=states)
+                self._note("confirmed", room, "", "", {"states": states}, request)
 
     def events(self, after: int = 0) -> list[Event]:
         """Events with a serial above `after`, oldest first."""
@@ -126,7 +134,7 @@ class Telemetry:
         counts["events_dropped_total", ()] = dropped
         lines: list[str] = []
         for name, about in METRICS.items():
-            samples = sorted((labels, value) for (metric, labels), value in counts.items() if metric == name)
+            samples = sorted((sorted(labels), value) for (metric, labels), value in counts.items() if metric == name)
             if samples:
                 lines += [f"# HELP {PREFIX}{name} {about}", f"# TYPE {PREFIX}{name} counter"]
                 lines += [self._sample(name, dict(labels), value) for labels, value in samples]
@@ -142,11 +150,11 @@ class Telemetry:
             return sum(value for (metric, has), value in self._counts.items() if metric == name and wanted <= set(has))
 
     def _add(self, name: str, value: float, **labels: str) -> None:
-        self._counts[name, tuple(sorted(labels.items()))] += value  # type: ignore[assignment]  # a Counter of floats
+        self._counts[name, tuple(labels.items())] += value
 
-    def _note(self, what: str, room: int = -1, peer: str = "", kind: str = "", **data: Any) -> None:
+    def _note(self, what: str, room: int, peer: str, kind: str, data: dict[str, Any], request: str = "") -> None:
         self._serial += 1
-        self._ring.append(Event(self._serial, time.time(), what, room, peer, kind, data))
+        self._ring.append(Event(self._serial, time.time(), what, room, peer, kind, data, request))
 
     def _sample(self, name: str, labels: Mapping[str, str], value: float) -> str:
         shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**self._fixed, **labels}.items())

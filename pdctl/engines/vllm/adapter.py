@@ -1,24 +1,16 @@
-"""The vLLM adapter: everything `up` asks of an engine."""
+"""The vLLM adapter: everything `up` asks of vLLM 0.32, prefill and decode, behind vllm-router."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from pdctl.engines.base import Command, Instance, Probe, Readiness
+from pdctl.engines.base import Readiness
 from pdctl.engines.real import PAIRED, RealEngine
 from pdctl.engines.vllm.command import command
 from pdctl.engines.vllm.probe import probe
 from pdctl.engines.vllm.stages import stage
 from pdctl.fleet.model import Pool
 
-
-class VLLM(RealEngine):
-    """vLLM 0.32, prefill and decode, behind vllm-router."""
-
-    name = "vllm"
-    readiness = Readiness("/health", 1800.0)
-    plugins = "vllm.general_plugins"
-    packages = {"mooncake": "mooncake.engine", "nixl": "nixl._api"}  # noqa: RUF012
-    skipped_words = 4
-    parser = """\
+_PARSER: Final = """\
 import json, sys
 try:
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
@@ -31,21 +23,21 @@ for index, argv in enumerate(json.load(sys.stdin)):
     parser.parse_args(argv)
 """
 
-    def purposes(self, pool: Pool) -> Sequence[str]:
-        """Both roles of a NIXL pair listen on a side channel; Mooncake's prefill runs a bootstrap server."""
-        return ("http", "side_channel", "bootstrap") if pool.role in PAIRED else ("http",)
 
-    def command(self, instance: Instance) -> Command:
-        """The exact command line and environment."""
-        return command(instance)
-
-    def stage(self, log: str) -> str | None:
-        """What a starting engine is doing."""
-        return stage(log)
-
-    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
-        """One greedy request through this very pair."""
-        return probe(prefill, decode, prompt, max_tokens, timeout_s)
+def _ports(pool: Pool) -> Sequence[str]:
+    """Both roles of a NIXL pair listen on a side channel; Mooncake's prefill runs a bootstrap server."""
+    return ("http", "side_channel", "bootstrap") if pool.role in PAIRED else ("http",)
 
 
-ADAPTER = VLLM()
+ADAPTER: Final = RealEngine(
+    name="vllm",
+    readiness=Readiness("/health", 1800.0),
+    plugins="vllm.general_plugins",
+    packages={"mooncake": "mooncake.engine", "nixl": "nixl._api"},
+    ports=_ports,
+    build=command,
+    read=stage,
+    ask=probe,
+    parser=_PARSER,
+    skipped_words=4,
+)

@@ -1,9 +1,10 @@
-"""The layout of a running vLLM engine, from the NIXL side channel on which decode engines ask prefill engines.
+"""The layout of a running vLLM engine.
 
-With the plugin the answer carries the manifest. Without it: block size, block length and order of axes as the engine
-registered them, on the geometry of the model's config.json where that lies on this host.
+With the plugin: `GET /pdctl/layout` on the engine's HTTP port, all pipeline stages. Without it, over NIXL: what the
+engine says on the side channel on which decode engines ask prefill engines. Block size, block length and order of axes
+as it registered them, on the geometry of the model's config.json where that lies on this host.
 
-Only ranks that exist may be asked: vLLM's listener ends, and the engine with it, on a rank that it does not know.
+Only ranks that exist may be asked there: vLLM's listener ends, and the engine with it, on a rank it does not know.
 """
 
 from collections.abc import Mapping
@@ -14,12 +15,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from pdctl.engines.http import Unreachable, get_json
+from pdctl.engines.http import Unreachable, get_json, request
 from pdctl.engines.live import CollectError, Running
 from pdctl.errors import InputError
 from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.layout.read import decode_manifest
-from pdctl_transfer.plugins.sglang_layout import merge
+from pdctl_transfer.plugins.peer import ROUTE
 from pdctl_transfer.plugins.vllm_layout import of_peer
 
 _ASK: Final = b"get_meta_msg"
@@ -27,21 +28,23 @@ _ASK: Final = b"get_meta_msg"
 
 def collect(running: Running, timeout_s: float) -> Manifest:
     """The engine's layout. Raises CollectError or ManifestError."""
+    url = f"{running.url}{ROUTE}"
+    try:
+        status, body = request(url, timeout_s=timeout_s)
+    except Unreachable as failure:
+        raise CollectError(str(failure)) from failure
+    if status == 200:
+        return decode_manifest(body, url)
+    if status != 404:
+        raise CollectError(f"{url}: HTTP {status}: {body.decode('utf-8', 'replace')[:200]}")
     port = running.ports.get("side_channel")
     if port is None:
-        raise CollectError(f"{running.name} has no NIXL side channel")
-    answer = ask(running.host, port, 0, timeout_s)
-    document = answer.get("pdctl")
-    if not isinstance(document, str) or not document:
-        return without_plugin(running, answer, timeout_s)
-    source = f"{running.host}:{port}"
-    first = decode_manifest(document.encode(), source)
-    others = [ask(running.host, port, pp, timeout_s).get("pdctl", "") for pp in range(1, first.parallel.pp)]
-    return merge([first, *(decode_manifest(str(part).encode(), source) for part in others)])
+        raise CollectError(f"no pdctl plugin in {running.name}, and it has no NIXL side channel")
+    return without_plugin(running, ask(running.host, port, timeout_s), timeout_s)
 
 
-def ask(host: str, port: int, pp_rank: int, timeout_s: float) -> Mapping[str, Any]:
-    """What TP rank 0 of a stage says at the handshake. Raises CollectError."""
+def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
+    """What the first rank says at the handshake. Raises CollectError."""
     try:
         import zmq
     except ModuleNotFoundError as missing:
@@ -52,7 +55,7 @@ def ask(host: str, port: int, pp_rank: int, timeout_s: float) -> Mapping[str, An
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
             socket.connect(f"tcp://{host}:{port}")
-            socket.send(msgspec.msgpack.encode((_ASK, pp_rank, 0)))
+            socket.send(msgspec.msgpack.encode((_ASK, 0, 0)))
             answer = msgspec.msgpack.decode(socket.recv_multipart()[0])
     except zmq.ZMQError as failure:
         raise CollectError(f"side channel {host}:{port}: {failure}".lower()) from failure

@@ -1,14 +1,17 @@
 """Fleet file → command lines of the real engines: what they get, and what is refused before anything starts."""
 
+import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pdctl.engines import adapter, real, words
+from pdctl.engines import adapter, words
 from pdctl.engines.base import Command, Instance
+from pdctl.engines.sglang import adapter as sglang
 from pdctl.engines.sglang.stages import stage as sglang_stage
 from pdctl.engines.vllm.stages import stage as vllm_stage
 from pdctl.errors import InputError
@@ -104,14 +107,10 @@ def test_a_flag_that_hides_a_field_is_refused(engine: str, words: list[str], fie
 
 @pytest.mark.code("PD3103")
 def test_what_the_engines_parser_refuses_names_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    engine = adapter("sglang")
-    assert isinstance(engine, real.RealEngine)
     monkeypatch.setenv("PDCTL_SGLANG_PYTHON", sys.executable)
     script = "import json, sys\nfor i, argv in enumerate(json.load(sys.stdin)):\n print(i, flush=True)\n"
     script += " sys.exit('error: unrecognized arguments: --nope') if '--nope' in argv else None\n"
-    monkeypatch.setattr(type(engine), "parser", script)
+    engine = dataclasses.replace(sglang.ADAPTER, parser=script)
     loaded = fleet("sglang", decode={"args": ["--nope"]})
     with pytest.raises(InputError, match=r"^sglang refuses its flags: error: unrecognized") as caught:
         engine.validate([instance(loaded, "prefill"), instance(loaded, "decode")])

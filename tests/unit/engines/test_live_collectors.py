@@ -132,12 +132,14 @@ def registered(page_size: int) -> bytes:
     )
 
 
-def test_vllm_with_the_plugin_says_its_layout_at_the_handshake(http: Any, side_channel: Any) -> None:
-    port, payloads, asked = side_channel
+def test_vllm_with_the_plugin_shows_its_layout_on_its_own_port(http: Any, side_channel: Any) -> None:
+    """Over Mooncake there is no side channel; over NIXL it is left alone."""
+    port, _, asked = side_channel
     expected = layout("vllm", "decode", page_size=128)
-    payloads[0] = {"agent_metadata_bytes": registered(128), "pdctl": encode_manifest(expected).decode()}
+    http.answers["/pdctl/layout"] = (200, encode_manifest(expected))
+    assert collect_vllm(running(http, "decode"), 2.0) == expected
     assert collect_vllm(running(http, "decode", side_channel=port), 2.0) == expected
-    assert asked == [(0, 0)]
+    assert asked == []
 
 
 def test_vllm_without_the_plugin_is_rebuilt_from_what_it_registered(
@@ -156,3 +158,17 @@ def test_vllm_without_the_plugin_is_rebuilt_from_what_it_registered(
 def test_vllm_that_is_gone_is_an_error_within_the_time_given(http: Any) -> None:
     with pytest.raises(CollectError, match="side channel"):
         collect_vllm(running(http, "prefill", side_channel=1), 0.2)
+    gone = Running("prefill-0", "prefill", "vllm", "127.0.0.1", {"http": 1})
+    with pytest.raises(CollectError, match="refused"):
+        collect_vllm(gone, 0.2)
+
+
+def test_vllm_with_neither_plugin_nor_side_channel_says_so(http: Any) -> None:
+    with pytest.raises(CollectError, match="no pdctl plugin in prefill-0, and it has no NIXL side channel"):
+        collect_vllm(running(http, "prefill"), 0.2)
+
+
+def test_vllm_whose_worker_fails_is_not_a_layout(http: Any) -> None:
+    http.answers["/pdctl/layout"] = (500, b"worker died")
+    with pytest.raises(CollectError, match="HTTP 500: worker died"):
+        collect_vllm(running(http, "prefill"), 0.2)

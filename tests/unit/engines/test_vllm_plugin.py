@@ -12,8 +12,9 @@ from pdctl.derive import Request, derive
 from pdctl.engines.builtin_models import CONFIGS
 from pdctl_transfer.layout.manifest import Entry, Manifest, Model, Parallel
 from pdctl_transfer.layout.read import decode_manifest
-from pdctl_transfer.plugins import vllm
+from pdctl_transfer.plugins import vllm_nixl
 from pdctl_transfer.plugins.vllm_layout import Side, layer_of, layout_name, manifest, of_peer
+from pdctl_transfer.plugins.vllm_state import state
 
 DATA = Path(__file__).parents[2] / "data" / "engines"
 BF16 = SimpleNamespace(itemsize=2)
@@ -106,23 +107,23 @@ def test_a_hybrid_peer_of_equal_blocks_fits_whatever_its_regions_are_padded_to(m
     own = derive(request).manifest
     padded = SimpleNamespace(**{**vars(metadata(own.page_size)), "block_lens": [999_424, 999_424]})
     assert entries(of_peer(padded, own, 1)) == entries(own)
-    monkeypatch.setattr(vllm.state, "manifest", own)
-    vllm._check_peer(None, padded, 0, 1)
+    monkeypatch.setattr(state, "manifest", own)
+    vllm_nixl.check_peer(None, padded, 0, 1)
 
 
 @pytest.mark.code("PD1020")
 def test_unequal_blocks_are_refused_before_any_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """VLLM's own handshake passes 128 against 256, and every prompt's output is wrong with HTTP 200."""
-    monkeypatch.setattr(vllm.state, "manifest", llama(256))
+    monkeypatch.setattr(state, "manifest", llama(256))
     with pytest.raises(RuntimeError, match=r"^PD1020: "):
-        vllm._check_peer(None, metadata(128), 0, 1)
-    vllm._check_peer(None, metadata(256), 0, 1)
+        vllm_nixl.check_peer(None, metadata(128), 0, 1)
+    vllm_nixl.check_peer(None, metadata(256), 0, 1)
 
 
 def test_prefill_judges_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only decode reads; a producer that meets a peer in push mode is not our case."""
-    monkeypatch.setattr(vllm.state, "manifest", None)
-    vllm._check_peer(None, metadata(128), 0, 1)
+    monkeypatch.setattr(state, "manifest", None)
+    vllm_nixl.check_peer(None, metadata(128), 0, 1)
 
 
 class Scheduler:
@@ -135,7 +136,7 @@ class Scheduler:
 def handed_over(lease: float) -> dict[str, Any]:
     params: dict[str, Any] = {"do_remote_prefill": True, "remote_blocks_expiry_time": None}
     request = SimpleNamespace(request_id="r")
-    vllm._add_expiry(lambda *_: (True, params), Scheduler(lease), request, [])
+    vllm_nixl.add_expiry(lambda *_: (True, params), Scheduler(lease), request, [])
     return params
 
 
@@ -143,7 +144,7 @@ def handed_over(lease: float) -> dict[str, Any]:
 def test_an_expired_lease_fails_the_request(caplog: pytest.LogCaptureFixture) -> None:
     """Without it decode reads blocks that prefill has given to someone else, and answers HTTP 200."""
     params = handed_over(lease=-2.0)
-    vllm._note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    vllm_nixl.note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
     assert "PD3112: request r came 2.0 s after its blocks were freed" in caplog.text
     failed: list[str] = []
     worker = SimpleNamespace(
@@ -152,21 +153,21 @@ def test_an_expired_lease_fails_the_request(caplog: pytest.LogCaptureFixture) ->
         _handle_failed_transfer=lambda req_id, *_, **__: failed.append(req_id),
     )
     remote = SimpleNamespace(blocks_expiry_time=params["remote_blocks_expiry_time"])
-    vllm._refuse_expired(lambda *_: pytest.fail("read freed blocks"), worker, "r", SimpleNamespace(remote=remote))
+    vllm_nixl.refuse_expired(lambda *_: pytest.fail("read freed blocks"), worker, "r", SimpleNamespace(remote=remote))
     assert failed == ["counted", "r"]
 
 
 def test_a_lease_that_holds_is_read() -> None:
     params = handed_over(lease=30.0)
-    vllm._note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    vllm_nixl.note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
     assert params["remote_blocks_expiry_time"] is None
     meta = SimpleNamespace(remote=SimpleNamespace(blocks_expiry_time=None))
-    assert vllm._refuse_expired(lambda *_: "read", None, "r", meta) == "read"
+    assert vllm_nixl.refuse_expired(lambda *_: "read", None, "r", meta) == "read"
 
 
 def test_a_peer_without_the_plugin_sends_no_deadline_and_is_read() -> None:
     params = {"do_remote_prefill": True}
-    vllm._note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    vllm_nixl.note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
     assert "remote_blocks_expiry_time" not in params
 
 

@@ -26,6 +26,11 @@ class Refusal(Struct, frozen=True):
     text: str
 
 
+def code_of(reason: str) -> str:
+    """The code that a refusal of ours begins with; PD3111 for a failure of the engine's own."""
+    return reason[:6] if reason[:2] == "PD" and reason[2:6].isdigit() else "PD3111"
+
+
 class Unanswered(Exception):
     """The peer could not be asked now: ask again later."""
 

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from pdctl_transfer import __version__
-from pdctl_transfer.errors import TransferError
 from pdctl_transfer.layout.digest import folder_digest
 from pdctl_transfer.layout.manifest import Manifest, Model, Parallel, Role, Transfer
-from pdctl_transfer.layout.read import decode_manifest, encode_manifest
+from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.plugins import peer
 from pdctl_transfer.plugins.guard import enabled, guarded
 from pdctl_transfer.plugins.judge import judge, judge_sizes
-from pdctl_transfer.plugins.peer import NotYet, Refusal, Unanswered
-from pdctl_transfer.plugins.sglang_layout import Side, manifest, merge
+from pdctl_transfer.plugins.peer import NotYet, Refusal, Unanswered, code_of
+from pdctl_transfer.plugins.sglang_layout import Side, manifest
+from pdctl_transfer.plugins.stages import JSON, Stages
 from pdctl_transfer.plugins.versions import backend_version
 from pdctl_transfer.telemetry import Tally, Telemetry
 
@@ -46,7 +46,7 @@ class State:
     def __init__(self) -> None:
         self.telemetry = Telemetry("unknown", "0", _EVENTS)
         self.manifest: Manifest | None = None
-        self.stages: dict[int, Manifest] = {}
+        self.stages = Stages()
         self.refused: dict[str, tuple[float, Refusal]] = {}
         self.early: dict[str, float] = {}
 
@@ -144,18 +144,12 @@ def _add_route(_: None, server: Any, *__: Any, **___: Any) -> None:
     from aiohttp import web
 
     async def put(request: Any) -> Any:
-        try:
-            part = decode_manifest(await request.read(), "PUT")
-        except TransferError as fault:
-            return web.Response(text=str(fault), status=400)
-        state.stages[part.stages[0].pp_rank] = part
-        return web.Response(text="OK")
+        status, body = state.stages.put(await request.read())
+        return web.Response(body=body, status=status)
 
     async def get(_: Any) -> Any:
-        parts = list(state.stages.values())
-        if not parts or len(parts) < parts[0].parallel.pp:
-            return web.Response(text=f"{len(parts)} stages registered so far", status=503)
-        return web.Response(body=encode_manifest(merge(parts)), content_type="application/json")
+        status, body = state.stages.get()
+        return web.Response(body=body, status=status, content_type=JSON if status == 200 else "text/plain")
 
     server.app.router.add_put(peer.ROUTE, put)
     server.app.router.add_get(peer.ROUTE, get)
@@ -272,9 +266,8 @@ def _transferred(metric: Any, sender: Any, *_: Any, **__: Any) -> None:
 
 @guarded(None)
 def _failed(_: None, manager: Any, room: int, reason: str, *__: Any, **___: Any) -> None:
-    code = reason[:6] if reason[:2] == "PD" and reason[2:6].isdigit() else "PD3111"
     side = state.manifest.role if state.manifest is not None else "unknown"
-    state.telemetry.ended(int(room), code, side, str(reason)[:300], {})
+    state.telemetry.ended(int(room), code_of(reason), side, str(reason)[:300], {})
 
 
 @guarded(None)
