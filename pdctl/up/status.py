@@ -1,5 +1,6 @@
 """What is true of a fleet now: the recorded state, the process table and the units' own answers, put together."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,8 @@ class FleetView:
     """An `up` or `down` is at work on it."""
     url: str | None
     units: tuple[UnitView, ...]
+    at: float = 0.0
+    """When it was looked at, seconds since 1970."""
 
     @property
     def ok(self) -> bool:
@@ -70,6 +73,7 @@ class FleetView:
             "ok": self.ok,
             "busy": self.busy,
             "url": self.url,
+            "at": round(self.at, 3),
         }
 
 
@@ -78,10 +82,10 @@ def fleet_status(name: str) -> FleetView:
     folder = FleetFolder(name)
     state = folder.read()
     if state is None:
-        return FleetView(name, ABSENT, folder.is_locked(), None, ())
+        return FleetView(name, ABSENT, folder.is_locked(), None, (), time.time())
     launcher = LocalLauncher(folder.units)
     units = each(lambda entry: _view(launcher, entry), state.units)
-    return FleetView(name, state.phase, folder.is_locked(), state.url, tuple(units))
+    return FleetView(name, state.phase, folder.is_locked(), state.url, tuple(units), time.time())
 
 
 def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
