@@ -2,24 +2,29 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pdctl.engines import adapter
 from pdctl.engines.base import Instance
-from pdctl.engines.http import Unreachable, get_json, request
+from pdctl.engines.http import Unreachable, answers, get_json, request
 from pdctl.fleet import load_fleet
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 6
 TOKENS = 16
+PORTS = {"MC_MIN_RPC_PORT": "17100", "MC_MAX_RPC_PORT": "17900"}
+"""Mooncake takes any free port of 15000 to 17000, of which other tests of this machine leave peers that still call."""
 
 
 class Fleet:
@@ -29,7 +34,7 @@ class Fleet:
         self.path = folder / f"{document['name']}.yaml"
         self.path.write_text(yaml.safe_dump(dict(document), sort_keys=False))
         self.document = document
-        self.environment = os.environ | {"XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1"}
+        self.environment = os.environ | {"XDG_STATE_HOME": str(folder / "state"), "NO_COLOR": "1", **PORTS}
 
     def run(self, *words: str, timeout: float = 600, status: int | None = 0) -> subprocess.CompletedProcess[str]:
         """`pdctl WORDS`; fails the test on another exit status than the one expected (None: any)."""
@@ -53,10 +58,18 @@ class Fleet:
         """Take it down; fine if it is not up."""
         self.run("down", str(self.path), status=None)
 
+    def observe(self) -> dict[str, Any]:
+        """`status -o json`."""
+        return dict(json.loads(self.run("status", str(self.path), "-o", "json", status=None).stdout))
+
     def status(self) -> dict[str, Any]:
-        """`status -o json`, by the units' names."""
-        done = self.run("status", str(self.path), "-o", "json", status=None)
-        return {unit["name"]: unit for unit in json.loads(done.stdout)["units"]}
+        """The same, by the units' names."""
+        return {unit["name"]: unit for unit in self.observe()["units"]}
+
+    @staticmethod
+    def now() -> float:
+        """The clock by which `status` says when it looked."""
+        return time.time()
 
     def check(self, *words: str) -> dict[str, Any]:
         """`check -o json`, whatever its verdict."""
@@ -64,9 +77,22 @@ class Fleet:
         assert done.returncode in (0, 3), done.stderr
         return dict(json.loads(done.stdout))
 
+    def layout(self, role: str) -> Path:
+        """The derived manifest of a role's only pool, in a file."""
+        file = self.path.with_name(f"{self.path.stem}-{role}.json")
+        file.write_text(self.run("layout", str(self.path), "--role", role, "-o", "json").stdout)
+        return file
+
     def log(self, unit: str) -> str:
         """A unit's whole log."""
         return self.run("logs", str(self.path), unit, "-n", "100000", status=None).stdout
+
+    def events(self, unit: str) -> list[dict[str, Any]]:
+        """What the plugin in an engine recorded of its transfers."""
+        url = f"http://127.0.0.1:{self.status()[unit]['port']}"
+        if self.document["engine"] == "sglang":
+            return list(get_json(f"{url}/server_info")["internal_states"][0]["pdctl"]["events"])
+        return list(get_json(f"{url}/pdctl/events"))
 
     def instance(self, name: str, **ports: int) -> Instance:
         """A unit as adapters know it; a running SGLang prefill engine says itself where its bootstrap server is."""
@@ -79,18 +105,18 @@ class Fleet:
                 ports["bootstrap"] = info["disaggregation_bootstrap_port"]
         return Instance(name, pool, loaded.fleet, loaded.model_path, "127.0.0.1", ports)
 
-    def complete(self, unit: str, prompt: str = PROMPT, timeout: float = 60) -> tuple[int, str]:
+    def complete(self, unit: str, prompt: str = PROMPT, tokens: int = TOKENS) -> tuple[int, str]:
         """A greedy completion from a unit's HTTP port (the router's, usually): status and text, or the error's body."""
         body = {
             "model": self.document["model"]["path"].partition(":")[2],
             "prompt": prompt,
-            "max_tokens": TOKENS,
+            "max_tokens": tokens,
             "temperature": 0,
             "ignore_eos": True,
         }
         url = f"http://127.0.0.1:{self.status()[unit]['port']}/v1/completions"
         try:
-            status, content = request(url, body=body, timeout_s=timeout)
+            status, content = request(url, body=body, timeout_s=120)
         except Unreachable as failure:
             return 0, str(failure)
         if status != 200:
@@ -105,6 +131,25 @@ def example(shipped: str, /, **changes: Any) -> dict[str, Any]:
     for key, value in changes.items():
         document[key] = {**document.get(key, {}), **value} if isinstance(value, dict) else value
     return dict(document)
+
+
+@contextmanager
+def by_hand(instance: Instance, log: Path) -> Iterator[None]:
+    """One engine as an operator would start it, with the adapter's command line; ended with all its processes."""
+    engine = adapter(instance.pool.engine or instance.fleet.engine)
+    engine.ship_core([instance.pool])
+    engine.needs(instance.fleet, instance.pool)  # writes a built-in model
+    made = engine.command(instance)
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            made.argv, env=os.environ | dict(made.env), stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        until(f"{instance.name} serves", lambda: answers(instance.url + engine.readiness.path))
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
 
 
 def until(what: str, condition: Callable[[], bool], timeout: float = 240) -> float:

@@ -1,8 +1,6 @@
 """The real SGLang on CPU: up, equal to aggregate, watched, refused where it does not fit, healed."""
 
-import os
-import signal
-import subprocess
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +8,14 @@ from typing import Any
 import pytest
 
 from pdctl.engines import adapter
-from pdctl.engines.http import get_json
 from pdctl.errors import GateError
-from tests.engines.fleets import PROMPT, TOKENS, Fleet, example, free_port, until
+from tests.engines.fleets import PROMPT, TOKENS, Fleet, by_hand, example, free_port
+from tests.engines.pairs import PairTests, drift, unequal
 
 pytestmark = pytest.mark.engines
 Make = Callable[[dict[str, Any]], Fleet]
-PAGE, MORE = 32, 64
+MORE = 64
+OTHER = "builtin:tiny-llama-deep"
 
 
 @pytest.fixture(scope="module")
@@ -29,52 +28,25 @@ def pair(started: Make) -> Fleet:
     return fleet
 
 
-def test_a_completion_through_the_router_equals_the_aggregate_engines(pair: Fleet) -> None:
-    for prompt in ("A", PROMPT, PROMPT * 3):
-        assert pair.complete("router", prompt) == pair.complete("aggregate-0", prompt)
-
-
-def test_live_layouts_are_read_and_are_the_derived_ones(pair: Fleet) -> None:
-    report = pair.check("--live")
-    assert report["ok"], report
-    assert [finding["code"] for finding in report["findings"] if finding["code"] in ("PD1025", "PD1026")] == []
-
-
-def test_each_transfer_is_an_event_inside_the_engine(pair: Fleet) -> None:
-    pair.complete("router")
-    port = pair.status()["prefill-0"]["port"]
-    plugin = get_json(f"http://127.0.0.1:{port}/server_info")["internal_states"][0]["pdctl"]
-    written = [event for event in plugin["events"] if event["what"] == "written"]
-    assert written
-    assert written[-1]["data"]["bytes"] > 0
-
-
-@pytest.mark.parametrize("unit", ["prefill-0", "decode-0", "router"])
-def test_a_killed_unit_is_seen_within_seconds_and_the_fleet_heals(pair: Fleet, unit: str) -> None:
-    expected = pair.complete("aggregate-0")
-    before = pair.status()[unit]
-    os.kill(before["pid"], signal.SIGKILL)
-
-    def noticed() -> bool:
-        now = pair.status()[unit]
-        return now["state"] != "ready" or now["restarts"] > before["restarts"]
-
-    until(f"status says what became of {unit}", noticed, timeout=15)  # 5 s where the machine is not shared
-    until(f"{unit} is ready again", lambda: pair.status()[unit]["state"] == "ready")
-    assert pair.status()[unit]["restarts"] == before["restarts"] + 1
-    until("the fleet serves again", lambda: pair.complete("router") == expected)
+class TestPair(PairTests):
+    """SGLang over Mooncake, behind smg."""
 
 
 def test_prefill_tp1_feeds_decode_tp2(started: Make) -> None:
     """Each half of the KV heads must land in its own rank: a swap gives other tokens at once, with HTTP 200.
 
-    Compared over the eight tokens of `up`: in bfloat16 two ranks add in another order, and longer answers drift.
+    In float32, so that it does not matter in which order two ranks add.
     """
     document = example("sglang-cpu", name="sglang-tp2", decode={"attn_tp": 2})
+    for role in ("prefill", "decode"):
+        document[role]["args"] = [*document[role]["args"], "--dtype", "float32"]
     wide = started(document | {"roles": {"aggregate": document["prefill"]}})
     said = wide.up()
     assert "equal to aggregate-0's" in said, said
-    assert wide.check("--live")["ok"]
+    assert unequal(wide, tokens=48) == []
+    report = wide.check("--live")
+    assert report["ok"], report
+    assert drift(report) == []
 
 
 # ---- what does not fit ----
@@ -127,20 +99,17 @@ def test_misfits_are_refused_while_they_run(misfits: Fleet) -> None:
 
 def test_another_model_is_refused_by_the_plugin(misfits: Fleet, tmp_path: Path) -> None:
     """A prefill engine of another model, started by hand: its pages have the same length, there are more of them."""
-    document = example("sglang-cpu", name="sglang-other", model={"path": "builtin:tiny-llama-deep"})
+    document = example("sglang-cpu", name="sglang-other", model={"path": OTHER})
     other = Fleet(tmp_path, document).instance("prefill-0", http=free_port(), bootstrap=free_port())
-    adapter("sglang").ship_core([other.pool])
-    adapter("sglang").needs(other.fleet, other.pool)
-    made, log = adapter("sglang").command(other), tmp_path / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            made.argv, env=os.environ | dict(made.env), stdout=output, stderr=output, start_new_session=True
-        )
-    try:
-        until("the other model's engine serves", lambda: "fired up" in log.read_text(errors="replace"))
+    with by_hand(other, tmp_path / "log"):
         with pytest.raises(GateError, match="PD1013"):
             adapter("sglang").probe(other, misfits.instance("decode-0"), PROMPT, TOKENS, 60.0)
         assert len(through(misfits, "fits-0")) == TOKENS
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+
+
+def test_another_model_is_refused_before_it_starts(misfits: Fleet, tmp_path: Path) -> None:
+    """A fleet file has one model: two fleets whose sides are to meet are judged by their layouts."""
+    other = Fleet(tmp_path, example("sglang-cpu", name="sglang-other", model={"path": OTHER}))
+    prefill, decode = other.layout("prefill"), misfits.layout("decode")
+    done = misfits.run("check", str(prefill), str(decode), "-o", "json", status=3)
+    assert "PD1013" in {finding["code"] for finding in json.loads(done.stdout)["findings"]}

@@ -1,0 +1,76 @@
+"""What holds for a pair of any real engine beside an aggregate one, written once: `class TestPair(PairTests)`.
+
+The module that says so has a fixture `pair`: a fleet that is up, of prefill-0, decode-0, aggregate-0 and a router.
+"""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.engines.fleets import PROMPT, Fleet, until
+
+PROMPTS = ("A", PROMPT, PROMPT * 3)
+SEEN_WITHIN_S = 5.0
+
+
+def unequal(fleet: Fleet, tokens: int = 16) -> list[str]:
+    """Prompts to which the router's answer is not the aggregate engine's."""
+    wrong = []
+    for prompt in PROMPTS:
+        ours, theirs = (fleet.complete(unit, prompt, tokens) for unit in ("router", "aggregate-0"))
+        if ours != theirs:
+            wrong.append(f"{prompt[:20]}… of {len(prompt)}: {ours} / {theirs}")
+    return wrong
+
+
+def drift(report: dict[str, Any]) -> list[Any]:
+    """Engines that could not be read (PD1025), and entries that are not the derived ones (PD1026)."""
+    return [finding for finding in report["findings"] if finding["code"] in ("PD1025", "PD1026")]
+
+
+def written(fleet: Fleet) -> list[dict[str, Any]]:
+    """Events of transfers on both sides: SGLang's and Mooncake's prefill writes, NIXL's decode reads."""
+    return [e for unit in ("prefill-0", "decode-0") for e in fleet.events(unit) if e["what"] == "written"]
+
+
+class PairTests:
+    """Run in this order; the last ones kill what the first ones used, and wait until it is back."""
+
+    def test_completions_through_the_router_equal_the_aggregate_engines(self, pair: Fleet) -> None:
+        assert unequal(pair) == []
+
+    def test_live_layouts_are_read_and_are_the_derived_ones(self, pair: Fleet) -> None:
+        report = pair.check("--live")
+        assert report["ok"], report
+        assert drift(report) == []
+
+    def test_each_transfer_is_an_event_inside_the_engine(self, pair: Fleet) -> None:
+        before = len(written(pair))
+        assert pair.complete("router", "Nobody has asked this. " * 20)[0] == 200
+        until("the transfer is an event", lambda: len(written(pair)) > before, timeout=30)
+        newest = max(written(pair), key=lambda event: float(event["at"]))["data"]
+        assert newest["bytes"] > 0
+        assert newest["seconds"] >= 0
+
+    @pytest.mark.parametrize("unit", ["prefill-0", "decode-0", "router"])
+    def test_a_killed_unit_is_seen_at_once_and_the_fleet_heals(self, pair: Fleet, unit: str) -> None:
+        """Status looks when it is asked: what it then says of a dead unit is the truth, not a record of it."""
+        expected = pair.complete("aggregate-0")
+        before = pair.status()[unit]
+        killed = pair.now()
+        os.kill(before["pid"], signal.SIGKILL)
+        looked: list[float] = []
+
+        def noticed() -> bool:
+            document = pair.observe()
+            looked.append(document["at"] - killed)
+            now = next(one for one in document["units"] if one["name"] == unit)
+            return bool(now["state"] != "ready" or now["restarts"] > before["restarts"])
+
+        until(f"status says what became of {unit}", noticed, timeout=60)
+        assert looked[-1] <= SEEN_WITHIN_S, looked
+        until(f"{unit} is ready again", lambda: pair.status()[unit]["state"] == "ready")
+        assert pair.status()[unit]["restarts"] == before["restarts"] + 1
+        until("the fleet serves again", lambda: pair.complete("router") == expected)
