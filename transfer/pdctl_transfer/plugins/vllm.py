@@ -5,7 +5,7 @@ vLLM has no registry of hooks, so methods of its connectors are wrapped, once th
 built from them; `vllm_http` shows it, and what was moved, on the engine's HTTP port.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw, json
 
@@ -19,7 +19,11 @@ from pdctl_transfer.plugins.vllm_layout import Side, layout_name, manifest
 from pdctl_transfer.plugins.vllm_state import EVENTS, state
 from pdctl_transfer.telemetry import Telemetry
 
-_CONNECTORS = {vllm_nixl.MODULE: vllm_nixl.hook, vllm_mooncake.MODULE: vllm_mooncake.hook}
+#: Where each connector's class is, and what hooks it.
+_CONNECTORS: Final = {
+    f"{vllm_nixl.MODULE}.connector": vllm_nixl.hook,
+    f"{vllm_mooncake.MODULE}.mooncake_connector": vllm_mooncake.hook,
+}
 
 
 def register() -> None:
@@ -50,9 +54,8 @@ def _wrap_factory() -> None:
 def _wrap_connector(connector: type) -> None:
     """By the modules of its bases, so that an operator's own subclass is hooked as well."""
     for base in connector.__mro__:
-        for module, hook in _CONNECTORS.items():
-            if base.__module__.startswith(f"{module}."):
-                hook(export)
+        if base.__module__ in _CONNECTORS:
+            _CONNECTORS[base.__module__](export)
 
 
 @guarded(None)
