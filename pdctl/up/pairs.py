@@ -10,7 +10,7 @@ from pdctl.up.wait import excerpt
 
 PROMPT = "pdctl asks each pair whether the state that it moves arrives whole."
 TOKENS = 8
-PROBE_S = 60.0
+PROBE_S = 180.0
 
 Pair = tuple[EngineUnit, EngineUnit]
 

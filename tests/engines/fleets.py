@@ -116,7 +116,7 @@ class Fleet:
         }
         url = f"http://127.0.0.1:{self.status()[unit]['port']}/v1/completions"
         try:
-            status, content = request(url, body=body, timeout_s=120)
+            status, content = request(url, body=body, timeout_s=180)
         except Unreachable as failure:
             return 0, str(failure)
         if status != 200:

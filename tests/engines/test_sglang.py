@@ -70,7 +70,7 @@ def misfits(started: Make) -> Fleet:
 def through(fleet: Fleet, prefill: str) -> tuple[int, ...]:
     """A request over one very pair. Raises GateError with what both sides said."""
     sides = fleet.instance(prefill), fleet.instance("decode-0")
-    return adapter("sglang").probe(*sides, PROMPT, TOKENS, 60.0).tokens
+    return adapter("sglang").probe(*sides, PROMPT, TOKENS, 180.0).tokens
 
 
 @pytest.mark.parametrize(("prefill", "code"), [("page-0", "PD1001"), ("dtype-0", "PD1002")])
@@ -103,7 +103,7 @@ def test_another_model_is_refused_by_the_plugin(misfits: Fleet, tmp_path: Path) 
     other = Fleet(tmp_path, document).instance("prefill-0", http=free_port(), bootstrap=free_port())
     with by_hand(other, tmp_path / "log"):
         with pytest.raises(GateError, match="PD1013"):
-            adapter("sglang").probe(other, misfits.instance("decode-0"), PROMPT, TOKENS, 60.0)
+            adapter("sglang").probe(other, misfits.instance("decode-0"), PROMPT, TOKENS, 180.0)
         assert len(through(misfits, "fits-0")) == TOKENS
 
 

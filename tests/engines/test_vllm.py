@@ -57,6 +57,7 @@ def test_an_expired_lease_is_an_error_with_a_code(pair: Fleet) -> None:
     with pytest.raises(http.Unreachable, match="HTTP 500"):
         http.post_json(f"{decode.url}/v1/completions", body | params)
     assert "PD3112" in pair.log("decode-0")
+    assert pair.events("decode-0")[-1]["data"]["code"] == "PD3112"
     assert pair.complete("router") == pair.complete("aggregate-0")
 
 
@@ -92,11 +93,11 @@ def test_over_mooncake_each_write_is_an_event(mooncake: Fleet) -> None:
 
 
 def test_over_mooncake_another_model_is_refused_by_the_plugin(mooncake: Fleet, tmp_path: Path) -> None:
-    document = {**mooncake.document, "name": "vllm-other", "model": {"path": OTHER}}
+    document = {**mooncake.document, "name": "vllm-other", "model": {"path": OTHER, "name": "tiny-llama"}}
     ports = {purpose: free_port() for purpose in ("http", "bootstrap", "side_channel")}
     other, decode = Fleet(tmp_path, document).instance("prefill-0", **ports), mooncake.instance("decode-0")
     with by_hand(other, tmp_path / "log"), pytest.raises(GateError, match="no token came back: decode-0"):
-        adapter("vllm").probe(other, decode, PROMPT, TOKENS, 60.0)
+        adapter("vllm").probe(other, decode, PROMPT, TOKENS, 180.0)
     assert "PD1013" in mooncake.log("decode-0")
     assert mooncake.events("decode-0")[-1]["data"]["code"] == "PD1013"
     assert mooncake.complete("router")[0] == 200
@@ -118,9 +119,10 @@ def test_unequal_blocks_are_refused_by_the_plugin_and_decode_lives(misfits: Flee
     """Today: the handshake passes, HTTP 200, no failure counted, and the output of every prompt is wrong."""
     engine, decode = adapter("vllm"), misfits.instance("decode-0")
     with pytest.raises(GateError, match="HTTP 500"):
-        engine.probe(misfits.instance("blocks-0"), decode, PROMPT, TOKENS, 60.0)
+        engine.probe(misfits.instance("blocks-0"), decode, PROMPT, TOKENS, 180.0)
     assert "PD1020" in misfits.log("decode-0")
-    tokens = engine.probe(misfits.instance("fits-0"), decode, PROMPT, TOKENS, 60.0).tokens
+    assert misfits.events("decode-0")[-1]["data"]["code"] == "PD1020"
+    tokens = engine.probe(misfits.instance("fits-0"), decode, PROMPT, TOKENS, 180.0).tokens
     assert len(tokens) == TOKENS
     assert misfits.status()["decode-0"]["restarts"] == 0
 
