@@ -152,7 +152,7 @@ def by_hand(instance: Instance, log: Path) -> Iterator[None]:
         process.wait(10)
 
 
-def until(what: str, condition: Callable[[], bool], timeout: float = 240) -> float:
+def until(what: str, condition: Callable[[], bool], timeout: float = 600) -> float:
     """Wait for a condition; the seconds it took. Fails the test, saying what was waited for."""
     start = time.monotonic()
     while not condition():
