@@ -1,11 +1,16 @@
 """Whole transfers between processes, over both fabrics."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.integration.transfer.ranks import Spec, indices, pair, rooms
 from tests.unit.transfer_session.world import manifest, ranks
 
 pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("fabric", ["mooncake", "nixl"])
@@ -22,3 +27,15 @@ def test_state_arrives_whole(fabric: str, src: tuple[int, int], dst: tuple[int, 
             assert {end[0] for end in decode.call("wait", room) + prefill.call("wait", room)} == {"confirmed"}
             assert decode.call("wrong", room, theirs) == []
         assert prefill.call("observed") == {"tcp"}
+
+
+@pytest.mark.parametrize("kind", ["mooncake", "nixl"])
+def test_an_idle_fabric_rests(kind: str) -> None:
+    """NIXL's own wrapper lets a thread spin: an agent that does nothing burns a core, and two of them a small host."""
+    code = (
+        "import time; from tests.integration.transfer.ranks import make_fabric\n"
+        f"fabric = make_fabric({kind!r}); start = time.process_time(); time.sleep(1)\n"
+        "print(time.process_time() - start, flush=True); fabric.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert float(done.stdout.split()[-1]) < 0.3

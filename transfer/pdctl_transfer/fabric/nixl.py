@@ -2,8 +2,9 @@
 
 What shapes it, all observed (1.5.1): between two processes of one host UCX copies through the kernel and not over a
 network, unless `UCX_TLS` says otherwise. A transfer to a frozen peer stays in progress for ever, one to deregistered
-memory is reported done. Its RDMA plug-in crashes the interpreter's exit on hosts without RDMA. So: transports are
-chosen before the import, writes are polled against the deadline, and the receiver's word counts, not NIXL's.
+memory is reported done. Its RDMA plug-in crashes the interpreter's exit on hosts without RDMA. Its Python wrapper lets
+the progress thread spin: an idle agent burns a core. So: transports are chosen before the import, the thread rests,
+writes are polled against the deadline, and the receiver's word counts, not NIXL's.
 """
 
 import importlib
@@ -11,6 +12,8 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -24,6 +27,8 @@ BATCH: Final = 8192
 POLL_S: Final = (0.00005, 0.001)
 TELLING_BYTES: Final = 1 << 16
 """A write of at least so much shows in the sockets which transport carried it."""
+REST_US: Final = 1000
+"""How long an agent's progress thread waits for events at most; one that comes wakes it."""
 MODULES: Final = ("nixl_cu12._api", "nixl._api")
 
 
@@ -53,7 +58,8 @@ class NixlFabric:
         self._failures = _failures(api)
         try:
             config = api.nixl_agent_config(backends=["UCX"])
-            self._agent: Any = api.nixl_agent(uuid.uuid4().hex, config)
+            with _resting(api):
+                self._agent: Any = api.nixl_agent(uuid.uuid4().hex, config)
         except self._failures as error:
             raise FabricError(f"NIXL did not start: {error}") from error
 
@@ -188,6 +194,26 @@ class NixlFabric:
         if self._agent is None:
             raise FabricError("this NIXL fabric is closed")
         return self._agent
+
+
+_starting = threading.Lock()
+
+
+@contextmanager
+def _resting(api: Any) -> Iterator[None]:
+    """Agents made meanwhile let their progress thread rest; the wrapper offers no way to say so (it sets 0)."""
+    with _starting:
+        known = api.nixlBind.nixlAgentConfig
+        delay = known.pthrDelay
+
+        class Config(known):  # type: ignore[misc, valid-type]
+            pthrDelay = property(delay.fget, lambda self, _: delay.fset(self, REST_US))  # noqa: N815  NIXL's name
+
+        api.nixlBind.nixlAgentConfig = Config
+        try:
+            yield
+        finally:
+            api.nixlBind.nixlAgentConfig = known
 
 
 def _module() -> Any:
