@@ -4,12 +4,17 @@ An engine family's collector is `collect(running, timeout_s)` in `pdctl/engines/
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from pdctl.engines.http import Unreachable, request
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
+from pdctl_transfer.plugins.peer import ROUTE
+
+ABSENT: Final = (404, 405)
+"""What a server says of a route that it does not have."""
 
 
 class Running(Struct, frozen=True):
@@ -37,11 +42,21 @@ Collector = Callable[[Running, float], Manifest]
 
 def over_http(running: Running, timeout_s: float) -> Manifest:
     """`GET /pdctl/layout`, which the reference engine serves."""
-    url = f"{running.url}/pdctl/layout"
+    url = f"{running.url}{ROUTE}"
+    layout = from_url(url, timeout_s)
+    if layout is None:
+        raise CollectError(f"{url}: HTTP 404")
+    return layout
+
+
+def from_url(url: str, timeout_s: float) -> Manifest | None:
+    """The layout at a URL, None where nothing like it is served there. Raises CollectError or ManifestError."""
     try:
         status, body = request(url, timeout_s=timeout_s)
-    except Unreachable as error:
-        raise CollectError(str(error)) from error
+    except Unreachable as failure:
+        raise CollectError(str(failure)) from failure
+    if status in ABSENT:
+        return None
     if status != 200:
-        raise CollectError(f"{url}: HTTP {status}")
+        raise CollectError(f"{url}: HTTP {status}: {body.decode('utf-8', 'replace')[:200]}")
     return decode_manifest(body[: MAX_BYTES + 1], url)

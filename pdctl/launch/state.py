@@ -21,6 +21,12 @@ ROUTER = "router"
 """Name and role of the router's unit."""
 
 
+class UnwritableError(PdctlError):
+    """The fleet's folder takes no state."""
+
+    code = "PD3016"
+
+
 class UnitEntry(Struct, frozen=True):
     """A unit of the fleet as it was planned."""
 
@@ -81,16 +87,16 @@ class FleetFolder:
             raise
 
     def write(self, state: FleetState) -> None:
-        """Replace the fleet's state. Raises PdctlError (PD3016) where it cannot be kept."""
+        """Replace the fleet's state. Raises UnwritableError (PD3016) where it cannot be kept."""
         try:
             write(self.path / "fleet.json", state)
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _unwritable(self, error: OSError) -> PdctlError:
+    def _unwritable(self, error: OSError) -> UnwritableError:
         reason = (error.strerror or str(error)).lower()
         hint = "make room there, or set XDG_STATE_HOME to a folder that you may write"
-        return PdctlError(f"{self.path}: cannot keep state here: {reason}", code="PD3016", hint=hint)
+        return UnwritableError(f"{self.path}: cannot keep state here: {reason}", hint=hint)
 
     def is_locked(self) -> bool:
         """Whether an `up` or `down` is at work on the fleet."""
@@ -105,7 +111,7 @@ class FleetFolder:
 
     @contextmanager
     def lock(self, command: str) -> Iterator[None]:
-        """Hold the fleet for `command`. Raises GateError (PD3004) if another holds it, PdctlError (PD3016)."""
+        """Hold the fleet for `command`. Raises GateError (PD3004) if another holds it, UnwritableError (PD3016)."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -11,6 +11,7 @@ from pdctl.up.wait import excerpt
 PROMPT = "pdctl asks each pair whether the state that it moves arrives whole."
 TOKENS = 8
 PROBE_S = 180.0
+"""For one request through a pair: the first one may compile kernels."""
 
 Pair = tuple[EngineUnit, EngineUnit]
 

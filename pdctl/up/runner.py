@@ -7,11 +7,11 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from pdctl import __version__
-from pdctl.errors import GateError, Interrupted, PdctlError
+from pdctl.errors import GateError, Interrupted
 from pdctl.fleet.load import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
-from pdctl.launch.state import UP, FleetFolder, FleetState, PhaseEntry
+from pdctl.launch.state import UP, FleetFolder, FleetState, PhaseEntry, UnwritableError
 from pdctl.up.context import Bringup, Events, Silent
 from pdctl.up.phases import PHASES, Phase
 from pdctl.up.plan import make_plan
@@ -54,7 +54,7 @@ def bring_up(
             state = replace(state, phase=UP, since=time.time())
             folder.write(state)
         except BaseException as error:
-            with undisturbed():
+            with undisturbed(), suppress(UnwritableError):  # nor is it to hide behind this
                 if before is not None and before.phase == UP and run.running:
                     _give_up_repair(run, state, folder)
                 elif not keep:
@@ -98,7 +98,7 @@ def _run_phase(phase: Phase, run: Bringup, state: FleetState, folder: FleetFolde
     try:
         note = phase.run(run)
     except BaseException:
-        with suppress(PdctlError):  # what failed matters more than that it cannot be recorded
+        with suppress(UnwritableError):  # what failed matters more than that it cannot be recorded
             _recorded(run, state, folder, PhaseEntry(phase.name, "failed", time.monotonic() - began))
         raise
     return _recorded(run, state, folder, PhaseEntry(phase.name, "done", time.monotonic() - began, note))

@@ -16,11 +16,11 @@ SEEN_WITHIN_S = 5.0
 
 
 def unequal(fleet: Fleet, tokens: int = 16) -> list[str]:
-    """Prompts to which the router's answer is not the aggregate engine's."""
+    """Prompts to which the router's answer is not the aggregate engine's, or to which there is none."""
     wrong = []
     for prompt in PROMPTS:
         ours, theirs = (fleet.complete(unit, prompt, tokens) for unit in ("router", "aggregate-0"))
-        if ours != theirs:
+        if ours != theirs or ours[0] != 200:
             wrong.append(f"{prompt[:20]}… of {len(prompt)}: {ours} / {theirs}")
     return wrong
 
@@ -58,6 +58,7 @@ class PairTests:
     def test_a_killed_unit_is_seen_at_once_and_the_fleet_heals(self, pair: Fleet, unit: str) -> None:
         """Status looks when it is asked: what it then says of a dead unit is the truth, not a record of it."""
         expected = pair.complete("aggregate-0")
+        assert expected[0] == 200, expected
         before = pair.status()[unit]
         killed = pair.now()
         os.kill(before["pid"], signal.SIGKILL)

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pdctl.engines.http import Unreachable, get_json, request
-from pdctl.engines.live import CollectError, Running
+from pdctl.engines.http import Unreachable, get_json
+from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
@@ -24,14 +24,9 @@ def collect(running: Running, timeout_s: float) -> Manifest:
     """The engine's layout. Raises CollectError with every way that was tried, or ManifestError."""
     if "bootstrap" in running.ports:
         url = f"http://{running.host}:{running.ports['bootstrap']}{ROUTE}"
-        try:
-            status, body = request(url, timeout_s=timeout_s)
-        except Unreachable as failure:
-            raise CollectError(str(failure)) from failure
-        if status == 200:
-            return decode_manifest(body, url)
-        if status not in (404, 405):
-            raise CollectError(f"{url}: HTTP {status}: {body.decode('utf-8', 'replace')[:200]}")
+        layout = from_url(url, timeout_s)
+        if layout is not None:
+            return layout
     return _from_server_info(running, timeout_s)
 
 

@@ -15,11 +15,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from pdctl.engines.http import Unreachable, get_json, request
-from pdctl.engines.live import CollectError, Running
+from pdctl.engines.http import Unreachable, get_json
+from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
 from pdctl_transfer.layout.manifest import Manifest, Role
-from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins.peer import ROUTE
 from pdctl_transfer.plugins.vllm_layout import of_peer
 
@@ -28,15 +27,9 @@ _ASK: Final = b"get_meta_msg"
 
 def collect(running: Running, timeout_s: float) -> Manifest:
     """The engine's layout. Raises CollectError or ManifestError."""
-    url = f"{running.url}{ROUTE}"
-    try:
-        status, body = request(url, timeout_s=timeout_s)
-    except Unreachable as failure:
-        raise CollectError(str(failure)) from failure
-    if status == 200:
-        return decode_manifest(body, url)
-    if status != 404:
-        raise CollectError(f"{url}: HTTP {status}: {body.decode('utf-8', 'replace')[:200]}")
+    layout = from_url(f"{running.url}{ROUTE}", timeout_s)
+    if layout is not None:
+        return layout
     port = running.ports.get("side_channel")
     if port is None:
         raise CollectError(f"no pdctl plugin in {running.name}, and it has no NIXL side channel")

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -19,6 +19,7 @@ from pdctl.engines.sglang.live import collect as collect_sglang
 from pdctl.engines.vllm.live import collect as collect_vllm
 from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.layout.read import encode_manifest
+from tests.unit.engines.serving import Handler, serving
 
 
 def layout(engine: str, role: Role, page_size: int = 32, tp: int = 1) -> Manifest:
@@ -28,27 +29,17 @@ def layout(engine: str, role: Role, page_size: int = 32, tp: int = 1) -> Manifes
     return derive(request).manifest
 
 
-class Answers(BaseHTTPRequestHandler):
+class Answers(Handler):
     """Answers GETs from the server's `answers`; 404 for anything else."""
 
     def do_GET(self) -> None:
-        status, body = self.server.answers.get(self.path, (404, b"not found"))  # type: ignore[attr-defined]
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
+        self.answer(*self.server.answers.get(self.path, (404, b"not found")))  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def http() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        server.answers = {}  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(Answers, answers={}) as server:
         yield server
-        server.shutdown()
 
 
 def running(server: ThreadingHTTPServer, role: str, **ports: int) -> Running:

@@ -1,10 +1,8 @@
 """The plugin in vLLM's Mooncake connector, with its worker as a stand-in; the real one is in tests/engines."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +17,7 @@ from pdctl_transfer.plugins import peer, vllm_mooncake
 from pdctl_transfer.plugins.stages import Stages
 from pdctl_transfer.plugins.vllm_state import state
 from pdctl_transfer.telemetry import Telemetry
+from tests.unit.engines.serving import Handler, serving
 
 
 def layout(role: Role, model: str = "tiny-llama", page_size: int = 128, pp: int = 1) -> Manifest:
@@ -26,33 +25,21 @@ def layout(role: Role, model: str = "tiny-llama", page_size: int = 128, pp: int 
     return derive(replace(asked, backend="mooncake")).manifest
 
 
-class Bootstrap(BaseHTTPRequestHandler):
+class Bootstrap(Handler):
     """The stages of a prefill engine, over HTTP."""
 
     def do_GET(self) -> None:
-        self._answer(*self.server.stages.get())  # type: ignore[attr-defined]
+        self.answer(*self.server.stages.get())  # type: ignore[attr-defined]
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(*self.server.stages.put(body))  # type: ignore[attr-defined]
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
+        self.answer(*self.server.stages.put(body))  # type: ignore[attr-defined]
 
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bootstrap) as server:
-        server.stages = Stages()  # type: ignore[attr-defined]
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with serving(Bootstrap, stages=Stages()) as server:
         yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 class Worker:

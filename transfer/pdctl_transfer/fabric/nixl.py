@@ -201,12 +201,18 @@ _starting = threading.Lock()
 
 @contextmanager
 def _resting(api: Any) -> Iterator[None]:
-    """Agents made meanwhile let their progress thread rest; the wrapper offers no way to say so (it sets 0)."""
-    with _starting:
-        known = api.nixlBind.nixlAgentConfig
-        delay = known.pthrDelay
+    """Agents made meanwhile let their progress thread rest; the wrapper offers no way to say so (it sets 0).
 
-        class Config(known):  # type: ignore[misc, valid-type]
+    With a NIXL that is built otherwise nothing is changed: it works, and its thread may spin.
+    """
+    with _starting:
+        known: Any = getattr(getattr(api, "nixlBind", None), "nixlAgentConfig", None)
+        delay: Any = getattr(known, "pthrDelay", None)
+        if not isinstance(delay, property):
+            yield
+            return
+
+        class Config(known):  # type: ignore[misc]
             pthrDelay = property(delay.fget, lambda self, _: delay.fset(self, REST_US))  # noqa: N815  NIXL's name
 
         api.nixlBind.nixlAgentConfig = Config
