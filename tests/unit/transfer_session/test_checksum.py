@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
 from pdctl_transfer.session.checksum import logical_sums, sums
-from pdctl_transfer.session.packing import Memory
+from pdctl_transfer.session.copying import Memory
 from pdctl_transfer.session.work import PairPlan
 from tests.unit.transfer_session.world import Buffers, manifest, ranks
 

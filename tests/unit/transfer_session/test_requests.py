@@ -417,7 +417,7 @@ def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pyt
         leave.wait(10)
 
     monkeypatch.setattr(sources, "choose", lambda *args, **more: "staged")
-    monkeypatch.setattr(staging, "scatter_together", slow)
+    monkeypatch.setattr(staging, "scatter", slow)
     with world(FAST) as w:
         senders, receivers, _ = w.transfer()
         assert entered.wait(30)

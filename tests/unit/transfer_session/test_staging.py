@@ -17,7 +17,8 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank, cost
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.cost import Load, choose, seconds
-from pdctl_transfer.session.packing import Memory, Strip, chunk_bytes, chunks, gather, scatter_together
+from pdctl_transfer.session.copying import Lot, Memory, gather, scatter
+from pdctl_transfer.session.packing import Strip, chunk_bytes, chunks
 from pdctl_transfer.session.staging import WINDOW, Lender, Order
 from pdctl_transfer.session.work import PairPlan
 from tests.unit.transfer_session.world import Buffers, manifest
@@ -47,9 +48,10 @@ def test_what_is_gathered_and_scattered_is_what_the_layout_says(
                     packed = np.zeros(chunk_bytes(chunk), np.uint8)
                     for segment in chunk:
                         gather(Memory(sender.regions()), segment, ours, packed)
-                    together.setdefault((target, kind, number), []).append((chunk, theirs, packed))
+                    together.setdefault((target, kind, number), []).append(Lot(chunk, theirs, packed))
     for (target, _, _), group in together.items():
-        scatter_together(Memory(receivers[target].regions()), group)
+        for share in range(3):
+            scatter(Memory(receivers[target].regions()), group, share, 3)
     every = {kind: theirs.tolist() for kind in ("kv", "mamba", "qsa_pending", "qsa_compressed")}
     for receiver in receivers.values():
         assert receiver.wrong(1, every) == []

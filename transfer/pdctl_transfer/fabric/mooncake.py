@@ -196,8 +196,10 @@ class MooncakeFabric:
         while (status := engine.transfer_check_status(batch.tail)) == RUNNING:
             if deadline.passed:
                 return None
-            left = batch.began + batch.nbytes / peer.rate - time.monotonic()
-            pause = left / 2 if left > 2 * POLL_S[0] else min(POLL_S[1], max(POLL_S[0], -left / 4))
+            expected = batch.nbytes / peer.rate
+            left = batch.began + expected - time.monotonic()
+            shortest = min(POLL_S[1], max(POLL_S[0], expected / 32))
+            pause = left * 3 / 4 if left > 2 * shortest else min(POLL_S[1], max(shortest, -left / 4))
             time.sleep(min(LONGEST_S, pause))
         took = time.monotonic() - batch.began
         if status == DONE and batch.nbytes > TELLING_BYTES:

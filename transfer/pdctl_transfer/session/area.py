@@ -37,6 +37,25 @@ class Area:
                 self._lock.wait(deadline.remaining)
             return self._free.pop()
 
+    def take_at(self, slot: int) -> int | None:
+        """This slot, or another where it is not free; None where none is."""
+        with self._lock:
+            if slot not in self._free:
+                return self._free.pop() if self._free else None
+            self._free.remove(slot)
+            return slot
+
+    def take_in_row(self, count: int, place: int) -> int | None:
+        """The slot at `place` of `count` free ones in a row, of those used last; any where there are not so many."""
+        with self._lock:
+            free = set(self._free)
+            for slot in reversed(self._free):
+                first = slot - slot % count
+                if free.issuperset(range(first, first + count)):
+                    self._free.remove(first + place)
+                    return first + place
+            return self._free.pop() if self._free else None
+
     def wake(self) -> None:
         """Let those who wait for a slot see that their deadline was cancelled."""
         with self._lock:

@@ -8,7 +8,8 @@ a kind equals what the decode rank holds, and all ranks' shares equal the whole 
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,8 @@ from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_uni
 from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.session.life import Side
 from pdctl_transfer.session.options import Rank, Verify
-from pdctl_transfer.session.packing import Copy, Memory, Strip, strided
+from pdctl_transfer.session.copying import Memory, Words, strided
+from pdctl_transfer.session.packing import Copy, Strip
 from pdctl_transfer.session.work import Part
 
 U64 = NDArray[np.uint64]
@@ -59,6 +61,7 @@ def weights(key: str, entry: Entry, tp: int, rank: int, offsets: Column) -> U64:
     return mix(place.astype(np.uint64) + np.uint64(zlib.crc32(key.encode()) << 31))
 
 
+@lru_cache(maxsize=64)
 def positions(count: int) -> U64:
     """Weights of the positions in an id list."""
     return mix(np.arange(count, dtype=np.uint64))
@@ -71,13 +74,9 @@ def sums(part: Part, memory: Memory, indices: Mapping[str, Column], how: Verify,
     found = {}
     for kind in part.kinds:
         ids = indices.get(kind)
-        if ids is None or not len(ids):
-            continue
-        total = 0
-        for strip, entry, key in part.strips_of(kind):
-            for copy in strip.copies:
-                total += _copy_sum(part, memory, strip, copy, (key, entry), ids, how, side)
-        found[kind] = total % (1 << 64)
+        if ids is not None and len(ids):
+            samples: list[Sample] = memory.about(part, (kind, how, side), partial(_samples, part, memory))
+            found[kind] = sum(_sum(sample, ids) for sample in samples) % (1 << 64)
     return found
 
 
@@ -129,35 +128,47 @@ def _first_held(entry: Entry, tp: int, rank: int) -> Column:
     return np.add.outer(np.arange(entry.outer) * local * entry.inner_bytes, row.reshape(-1)).reshape(-1)
 
 
-def _copy_sum(
-    part: Part,
-    memory: Memory,
-    strip: Strip,
-    copy: Copy,
-    about: tuple[str, Entry],
-    ids: Column,
-    how: Verify,
-    side: Side,
-) -> int:
-    key, entry = about
+class Sample(NamedTuple):
+    """The words of a copy that count, [items of the region][repeats][words], and their weights in one row."""
+
+    words: Words
+    weight: U64
+
+
+def _samples(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[Sample]:
+    kind, how, side = what
+    return [
+        _sample(part, memory, (strip, copy), (key, entry), how, side)
+        for strip, entry, key in part.strips_of(kind)
+        for copy in strip.copies
+    ]
+
+
+def _sample(
+    part: Part, memory: Memory, which: tuple[Strip, Copy], about: tuple[str, Entry], how: Verify, side: Side
+) -> Sample:
+    (strip, copy), (key, entry) = which, about
     word = word_of(entry)
     if side == "prefill":
         index, item, offset, stride = strip.src_index, strip.src_item, copy.src_offset, copy.src_stride
     else:
         index, item, offset, stride = strip.dst_index, strip.dst_item, copy.dst_offset, copy.dst_stride
-    repeats, within = np.arange(copy.repeats), np.arange(0, copy.length, word)
-    array = strided(memory.bytes(index), item, offset, copy, stride, word)
+    every = [slice(None), slice(None)]
     if how == "sample":  # of the first and the last repetition, the first and the last word
-        ends = slice(None, None, max(1, copy.repeats - 1)), slice(None, None, max(1, len(within) - 1))
-        repeats, within, array = repeats[ends[0]], within[ends[1]], array[:, ends[0], ends[1]]
+        every = [slice(None, None, max(1, count - 1)) for count in (copy.repeats, copy.length // word)]
+    repeats, within = np.arange(copy.repeats)[every[0]], np.arange(0, copy.length, word)[every[1]]
     places = np.add.outer(copy.dst_offset + repeats * copy.dst_stride, within)
-    tp, rank = part.decode_tp, part.destination.tp
-    weight = part.cached_weights((key, how, copy), lambda: weights(key, entry, tp, rank, places))
+    weight = weights(key, entry, part.decode_tp, part.destination.tp, places).reshape(-1)
+    words = strided(memory.bytes(index), item, offset, copy, stride, word)
+    return Sample(words[:, every[0], every[1]], weight)
+
+
+def _sum(sample: Sample, ids: Column) -> int:
+    words, weight = sample
     position = positions(len(ids))
-    step = max(1, STEP_BYTES // (weight.size * word))
+    step = max(1, STEP_BYTES // weight.nbytes)
     total = 0
     for at in range(0, len(ids), step):
-        some = array[ids[at : at + step]].astype(np.uint64)
-        each = (some * weight).sum(axis=(1, 2), dtype=np.uint64)
-        total += int((each * position[at : at + step]).sum(dtype=np.uint64))
+        some = words[ids[at : at + step]].reshape(-1, len(weight)).astype(np.uint64, copy=False)
+        total += int(some @ weight @ position[at : at + step])
     return total

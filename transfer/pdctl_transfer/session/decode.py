@@ -22,11 +22,12 @@ from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.packing import Memory, Strip, chunks
+from pdctl_transfer.session.copying import Memory
+from pdctl_transfer.session.packing import Strip, chunks
 from pdctl_transfer.session.quarantine import Quarantine
 from pdctl_transfer.session.receiving import ReceiveHandle, Request, Source
 from pdctl_transfer.session.sources import Finder
-from pdctl_transfer.session.staging import Lender, Order
+from pdctl_transfer.session.staging import HANDS, Lender, Order
 from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.verify import verify
 from pdctl_transfer.session.workers import Workers
@@ -60,7 +61,7 @@ class DecodePeer:
         self.telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self._area.free)
         self._area = Area(fabric, self.options.staging_bytes, self.options.chunk_bytes)
         self.loop = Loop(f"pdctl-decode-{rank}")
-        self._workers = Workers(f"pdctl-scatter-{rank}", 2)
+        self._workers = Workers(f"pdctl-scatter-{rank}", HANDS)
         self._memory = Memory(self._me.regions)
         self._lender = Lender(self.loop, self._area, self._memory, self._workers)
         self._finder = Finder(self.loop, self._me, self, self._fail, staging=self._area.slots > 0)
@@ -219,7 +220,9 @@ class DecodePeer:
             source.link.send(messages.Grant(request.room, request.attempt, number, base))
 
         placed = partial(self._placed, request)
-        source.order = Order(request.key, pieces, request.indices, grant, placed, len(request.sources))
+        ranks = sorted(request.sources)
+        place = next(i for i, rank in enumerate(ranks) if request.sources[rank] is source)
+        source.order = Order(request.key, pieces, request.indices, grant, placed, len(ranks), place)
         return source.order
 
     def _placed(self, request: Request) -> None:

@@ -25,7 +25,7 @@ from pdctl_transfer.session.messages import Ask, Grant, Landed, Settled
 from pdctl_transfer.session.packing import Chunk, chunks
 from pdctl_transfer.session.work import Part
 from pdctl_transfer.session.workers import Job
-from pdctl_transfer.session.writer import Scratch, needs_scratch, packed_blocks, staged_blocks
+from pdctl_transfer.session.writer import Scratch, gathered, packed_blocks, staged_blocks
 from pdctl_transfer.telemetry import Tally, Telemetry
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Leg:
         for kind, strips in split.packed.items():
             for chunk in chunks(strips, len(sent.indices.get(kind, ())), self._chunk_bytes):
                 self._submit(partial(self._packed, kind, chunk))
-        if not self._chunks:
+        if split.direct:
             self._submit(self._summed)
 
     def granted(self, grant: Grant) -> None:
@@ -100,8 +100,6 @@ class Leg:
             return
         self._granted.add(grant.chunk)
         self._submit(partial(self._staged, grant.chunk, grant.base), grant.chunk)
-        if len(self._granted) == len(self._chunks):  # not before: the wire comes first
-            self._submit(self._summed)
 
     def stop(self) -> None:
         """Let running jobs end at the next batch, and queued ones never start."""
@@ -145,29 +143,29 @@ class Leg:
     # On workers.
 
     def _straight(self) -> Outcome:
-        """Everything that is not staged."""
+        """What goes straight; where there is nothing, the sums."""
         self.started_at = self.started_at or time.monotonic()
         self._peer.loop.call(self._peer.writing, self)
         sent, me, hello = self._sent, self._peer.me, self.link.hello
         assert sent is not None
         assert hello is not None
         split = self.part.split(self.ways)
-        tallies: dict[str, Tally] = {}
-        result = WriteResult(ok=True, settled=True)
+        if not split.direct:
+            return self._summed()
         straight = {
             kind: Blocks(*bind(plan, me.regions, hello.regions, sent.indices, self.indices))
             for kind, plan in split.direct.items()
         }
-        if straight:
-            whole = Tally()
-            result = self._write(Blocks(*(np.concatenate(c) for c in zip(*straight.values(), strict=True))), whole)
-            for kind, blocks in straight.items():
-                tally = tallies[kind] = Tally(len(blocks.length), int(blocks.length.sum()))
-                tally.seconds = whole.seconds * tally.bytes / max(1, whole.bytes)
+        whole = Tally()
+        result = self._write(Blocks(*(np.concatenate(c) for c in zip(*straight.values(), strict=True))), whole)
+        tallies: dict[str, Tally] = {}
+        for kind, blocks in straight.items():
+            tally = tallies[kind] = Tally(len(blocks.length), int(blocks.length.sum()))
+            tally.seconds = whole.seconds * tally.bytes / max(1, whole.bytes)
         return Outcome(result, tallies, [])
 
     def _summed(self) -> Outcome:
-        """What the receiver compares with, while the wire is busy."""
+        """What the receiver compares with."""
         assert self._sent is not None
         self.sums = sums(self.part, self._peer.memory, self._sent.indices, self.verify, "prefill")
         return Outcome(WriteResult(ok=True, settled=True), {}, [])
@@ -193,7 +191,7 @@ class Leg:
         ids = self._sent.indices[kind]
         held: list[int] = []
         tally = Tally()
-        if needs_scratch(chunk, ids):
+        if any(gathered(chunk, ids)):
             slot, scratch = self._scratch()
             with self._peer.gathering:
                 blocks = staged_blocks(self._peer.memory, chunk, ids, base, scratch)

@@ -24,7 +24,7 @@ from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.listener import Listener
 from pdctl_transfer.session.loop import Channel, Loop
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.packing import Memory
+from pdctl_transfer.session.copying import Memory
 from pdctl_transfer.session.sending import Room, SendHandle
 from pdctl_transfer.session.settlement import Settlement
 from pdctl_transfer.session.timers import Timer

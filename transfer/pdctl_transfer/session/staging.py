@@ -3,12 +3,13 @@
 Each source of a request with staged kinds has an *order*: its chunks. A slot is granted for one chunk, comes back when
 the chunk was scattered into place, and goes to the order that holds fewest. So memory is bounded, requests share it,
 and a slow one keeps at most WINDOW slots. The sources of one request share what there is evenly from the start: their
-chunks of one number are put into place together, so one that had to wait would hold up all. Slots of a failed request
-are kept until its source is settled.
+chunks of one number lie in slots next to each other where that is possible, and are put into place together, which is
+cheaper; so one that had to wait would hold up all. Slots of a failed request are kept until its source is settled.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -16,11 +17,17 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.packing import Chunk, Memory, chunk_bytes, scatter_together
+from pdctl_transfer.session.packing import Chunk, chunk_bytes
+from pdctl_transfer.session.copying import Lot, Memory, scatter
 from pdctl_transfer.session.workers import Workers
 
 WINDOW: Final = 3
 """Chunks of one source under way at once: one on the wire, one being scattered, one in the control channel."""
+
+HANDS: Final = 2
+"""Workers that put chunks into place."""
+SHARE_BYTES: Final = 1 << 20
+"""Chunks are shared by as many hands as get so much each."""
 
 Column = NDArray[np.int64]
 
@@ -36,6 +43,7 @@ class Order:
         grant: Callable[[int, int], None],
         done: Callable[[], None],
         siblings: int = 1,
+        place: int = 0,
     ) -> None:
         self.group = group
         """Equal for the sources of one request, of which chunks of one number fill the same items."""
@@ -43,6 +51,8 @@ class Order:
         self.grant, self.done = grant, done
         self.siblings = siblings
         """How many orders the group has, this one included."""
+        self.place = place
+        """Where it stands among them."""
         self.window = WINDOW
         self.next = 0
         self.scattered = 0
@@ -72,6 +82,16 @@ class Order:
         return not self.dropped and self.next < len(self.chunks) and len(self.slots) < self.window
 
 
+class Placing:
+    """Chunks of one number that are being put into place. `left` shares are still under way; loop thread only."""
+
+    def __init__(self, orders: Sequence[Order], number: int, lots: Sequence[Lot]) -> None:
+        self.orders, self.number, self.lots = orders, number, lots
+        nbytes = sum(chunk_bytes(lot.chunk) for lot in lots)
+        self.shares = self.left = max(1, min(HANDS, nbytes // SHARE_BYTES))
+        self.seconds = 0.0
+
+
 class Lender:
     """Lends the slots of an area to orders."""
 
@@ -97,14 +117,16 @@ class Lender:
         if order.dropped or number not in order.slots or number in order.landed | order.moving:
             return
         order.landed.add(number)
-        siblings = [other for other in self._orders if other.group == order.group]
+        siblings = self._siblings(order)
         if any(number in other.slots and number not in other.landed | other.moving for other in siblings):
             return
         group = [other for other in siblings if number in other.landed]
         for other in group:
             other.landed.discard(number)
             other.moving.add(number)
-        self._workers.submit(lambda: self._scatter(group, number))
+        placing = Placing(group, number, [self._lot(other, number) for other in group])
+        for share in range(placing.shares):
+            self._workers.submit(partial(self._place, placing, share))
 
     def drop(self, order: Order) -> None:
         """The request has failed: no more slots for it, and those it has stay away until `release`."""
@@ -118,20 +140,30 @@ class Lender:
             self._area.give(order.slots.pop(number))
         self._pump()
 
-    def _scatter(self, orders: list[Order], number: int) -> None:
-        """On a worker."""
-        began = time.monotonic()
-        group = []
-        for order in orders:
-            kind, chunk = order.chunks[number]
-            if not order.dropped:
-                group.append((chunk, order.ids[kind], self._area.bytes(order.slots[number])))
-        scatter_together(self._memory, group)
-        share = (time.monotonic() - began) / len(orders)
-        for order in orders:
-            self._loop.call(self._scattered, order, number, share)
+    def _lot(self, order: Order, number: int) -> Lot:
+        kind, chunk = order.chunks[number]
+        return Lot(chunk, order.ids[kind], self._area.bytes(order.slots[number]))
 
-    def _scattered(self, order: Order, number: int, seconds: float) -> None:
+    def _place(self, placing: Placing, share: int) -> None:
+        """On a worker. What has failed in the meantime is left out."""
+        began = time.monotonic()
+        pairs = zip(placing.orders, placing.lots, strict=True)
+        scatter(self._memory, [lot for order, lot in pairs if not order.dropped], share, placing.shares)
+        self._loop.call(self._placed, placing, time.monotonic() - began)
+
+    def _placed(self, placing: Placing, seconds: float) -> None:
+        placing.left -= 1
+        placing.seconds += seconds
+        if placing.left:
+            return
+        for order in placing.orders:
+            self._back(order, placing.number, placing.seconds / len(placing.orders))
+        self._pump()
+        for order in placing.orders:
+            order.done()
+
+    def _back(self, order: Order, number: int, seconds: float) -> None:
+        """A chunk is in place: its slot is free."""
         kind = order.chunks[number][0]
         order.seconds[kind] = order.seconds.get(kind, 0.0) + seconds
         self._area.give(order.slots.pop(number))
@@ -139,8 +171,9 @@ class Lender:
         order.scattered += 1
         if order.complete and order in self._orders:
             self._orders.remove(order)
-        self._pump()
-        order.done()
+
+    def _siblings(self, order: Order) -> list[Order]:
+        return [other for other in self._orders if other.group == order.group]
 
     def _pump(self) -> None:
         """Grant while there are slots: to the order that holds fewest, the first of them in turn."""
@@ -148,13 +181,20 @@ class Lender:
             hungry = [order for order in self._orders if order.wants]
             if not hungry:
                 return
-            slot = self._area.take()
+            order = min(hungry, key=lambda order: len(order.slots))
+            slot = self._slot(order)
             if slot is None:
                 return
-            order = min(hungry, key=lambda order: len(order.slots))
             self._orders.remove(order)
             self._orders.append(order)
             number, order.next = order.next, order.next + 1
             order.slots[number] = slot
             assert chunk_bytes(order.chunks[number][1]) <= self._area.slot_bytes
             order.grant(number, self._area.base(slot))
+
+    def _slot(self, order: Order) -> int | None:
+        """As far from a sibling's slot for the same number as their places are apart; any where that is not free."""
+        for other in self._siblings(order):
+            if order.next in other.slots:
+                return self._area.take_at(other.slots[order.next] + order.place - other.place)
+        return self._area.take_in_row(order.siblings, order.place)

@@ -1,6 +1,6 @@
 """What a pair of layouts means for single ranks: who talks to whom, and what one rank writes into another."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -37,7 +37,6 @@ class Part:
         }
         """Rows of the plan's columns for each kind, in plan order."""
         self._splits: dict[tuple[tuple[str, str], ...], Split] = {}
-        self._weights: dict[object, NDArray[np.uint64]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -56,12 +55,6 @@ class Part:
         keys = [f"{pair.kind}/{pair.layer}/{pair.tensor}/{pair.n}" for pair in names]
         entries = [self._entries[pair.dst_index] for pair in names]
         return list(zip(self.strips[kind], entries, keys, strict=True))
-
-    def cached_weights(self, key: object, make: Callable[[], NDArray[np.uint64]]) -> NDArray[np.uint64]:
-        """Weights depend on the layout only: computed once."""
-        if key not in self._weights:
-            self._weights[key] = make()
-        return self._weights[key]
 
     def split(self, ways: Mapping[str, Way]) -> Split:
         """The part by ways. Of a packed kind, what needs no gathering goes straight."""

@@ -1,6 +1,6 @@
 """Blocks of packed rows: from items or scratch on this side, into staging or items on the other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.fabric.base import Blocks
 from pdctl_transfer.session.options import Region
-from pdctl_transfer.session.packing import Chunk, Memory, Segment, Strip, gather
+from pdctl_transfer.session.copying import Memory, gather
+from pdctl_transfer.session.packing import Chunk, Segment, id_runs
 
 Column = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -24,28 +25,31 @@ class Scratch(NamedTuple):
     bytes: Bytes
 
 
-def needs_scratch(chunk: Chunk, ids: Column) -> bool:
-    """Whether something of a staged chunk must be gathered first."""
-    return any(_gathered(segment, ids) for segment in chunk)
+def gathered(chunk: Chunk, ids: Column) -> list[bool]:
+    """Of each segment of a staged chunk, whether it must be gathered: its runs of source bytes are short."""
+    return [_short(segment, ids) for segment in chunk]
 
 
 def staged_blocks(memory: Memory, chunk: Chunk, ids: Column, base: int, scratch: Scratch | None) -> Blocks:
-    """Blocks that bring a chunk to `base`: long runs of source items as they are, the rest out of scratch."""
-    parts: list[Blocks] = []
-    first = end = -1
-    for segment in chunk:
-        if not _gathered(segment, ids):
-            parts.append(_source_runs(memory.regions, segment, ids, base + segment.at))
+    """Blocks that bring a chunk to `base`: gathered out of scratch where there is one, long runs as they are.
+
+    What is gathered and follows each other in packed form is one block.
+    """
+    rows: list[tuple[int, int, int]] = []
+    end = -1
+    for segment, short in zip(chunk, gathered(chunk, ids), strict=True):
+        if not short:
+            rows += _source_runs(memory.regions, segment, ids, base + segment.at)
             continue
         assert scratch is not None
         gather(memory, segment, ids, scratch.bytes)
         if end == segment.at:
-            parts[-1].length[0] += segment.bytes
+            src, dst, length = rows[-1]
+            rows[-1] = (src, dst, length + segment.bytes)
         else:
-            first = segment.at
-            parts.append(_one(scratch.base + first, base + first, segment.bytes))
+            rows.append((scratch.base + segment.at, base + segment.at, segment.bytes))
         end = segment.at + segment.bytes
-    return _joined(parts)
+    return Blocks(*np.array(rows, dtype=np.int64).T)
 
 
 def packed_blocks(
@@ -55,46 +59,35 @@ def packed_blocks(
     parts = []
     for segment in chunk:
         gather(memory, segment, ids, scratch.bytes)
-        strip = segment.strip
-        at = scratch.base + segment.at
-        parts.append(
-            _item_runs(strip.dst_item, strip, there_ids[segment.start : segment.stop], at, there, to_items=True)
-        )
-    return _joined(parts)
+        parts.append(_item_rows(there, segment, there_ids, scratch.base + segment.at))
+    return Blocks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _gathered(segment: Segment, ids: Column) -> bool:
+def _short(segment: Segment, ids: Column) -> bool:
     strip = segment.strip
     if strip.src_run < 0:
         return True
     mine = ids[segment.start : segment.stop]
-    runs = 1 + int(np.count_nonzero(np.diff(mine) != 1)) if strip.bytes == strip.src_item else len(mine)
+    runs = len(id_runs(mine)) if strip.bytes == strip.src_item else len(mine)
     return segment.bytes < runs * GATHER_BELOW
 
 
-def _source_runs(here: Sequence[Region], segment: Segment, ids: Column, base: int) -> Blocks:
+def _source_runs(here: Sequence[Region], segment: Segment, ids: Column, base: int) -> list[tuple[int, int, int]]:
+    """(source, destination, length) of what stands in source items as in packed form, `base` on."""
     strip = segment.strip
-    return _item_runs(strip.src_item, strip, ids[segment.start : segment.stop], base, here, to_items=False)
+    at = here[strip.src_index].base + strip.src_run
+    mine = ids[segment.start : segment.stop]
+    runs = id_runs(mine) if strip.bytes == strip.src_item else [(i, n, 1) for i, n in enumerate(mine.tolist())]
+    return [(at + i * strip.src_item, base + n * strip.bytes, count * strip.bytes) for n, i, count in runs]
 
 
-def _item_runs(
-    item: int, strip: Strip, ids: Column, packed: int, regions: Sequence[Region], *, to_items: bool
-) -> Blocks:
-    """Blocks between packed rows at address `packed` and items; whole items that follow each other are one block."""
-    start = np.arange(len(ids), dtype=np.int64)
-    count = np.ones_like(ids)
-    if strip.bytes == item:
-        start = np.flatnonzero(np.concatenate([[True], np.diff(ids) != 1]))
-        count = np.diff(start, append=len(ids))
-    index, run = (strip.dst_index, strip.dst_run) if to_items else (strip.src_index, strip.src_run)
-    items = regions[index].base + ids[start] * item + run
-    rows = packed + start * strip.bytes
-    return Blocks(rows, items, count * strip.bytes) if to_items else Blocks(items, rows, count * strip.bytes)
-
-
-def _one(src: int, dst: int, length: int) -> Blocks:
-    return Blocks(*(np.array([value], dtype=np.int64) for value in (src, dst, length)))
-
-
-def _joined(parts: Iterable[Blocks]) -> Blocks:
-    return Blocks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+def _item_rows(there: Sequence[Region], segment: Segment, ids: Column, packed: int) -> Blocks:
+    """From packed rows at address `packed` to items; whole items that follow each other are one block."""
+    strip = segment.strip
+    mine = ids[segment.start : segment.stop]
+    start = np.arange(len(mine), dtype=np.int64)
+    count = np.ones_like(start)
+    if strip.bytes == strip.dst_item:
+        start, mine, count = (np.array(column, dtype=np.int64) for column in zip(*id_runs(mine), strict=True))
+    items = there[strip.dst_index].base + strip.dst_run
+    return Blocks(packed + start * strip.bytes, items + mine * strip.dst_item, count * strip.bytes)
