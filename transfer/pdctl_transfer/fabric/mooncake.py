@@ -189,8 +189,9 @@ class MooncakeFabric:
         """Whether the batch went well, None where the deadline passed first. Once the last block is done, so are the
         others over one connection; otherwise the second question waits for them.
 
-        Half of what is left is slept at a time: slept whole, a batch would never be seen to end before the rate says,
-        and the rate could only fall. Past that moment the pauses grow with how late it is.
+        Most of what is left is slept at a time: slept whole, a batch would never be seen to end before the rate says,
+        and the rate could only fall. Past that moment the pauses grow with how late it is. A look costs a thread's
+        wake-up, so a long batch is looked at less often.
         """
         engine = self._alive()
         while (status := engine.transfer_check_status(batch.tail)) == RUNNING:

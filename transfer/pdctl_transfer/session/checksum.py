@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_units, total_units
@@ -129,7 +130,7 @@ def _first_held(entry: Entry, tp: int, rank: int) -> Column:
 
 
 class Sample(NamedTuple):
-    """The words of a copy that count, [items of the region][repeats][words], and their weights in one row."""
+    """The words of a copy that count, by item of the region, and their weights in one row."""
 
     words: Words
     weight: U64
@@ -153,14 +154,14 @@ def _sample(
         index, item, offset, stride = strip.src_index, strip.src_item, copy.src_offset, copy.src_stride
     else:
         index, item, offset, stride = strip.dst_index, strip.dst_item, copy.dst_offset, copy.dst_stride
-    every = [slice(None), slice(None)]
-    if how == "sample":  # of the first and the last repetition, the first and the last word
-        every = [slice(None, None, max(1, count - 1)) for count in (copy.repeats, copy.length // word)]
-    repeats, within = np.arange(copy.repeats)[every[0]], np.arange(0, copy.length, word)[every[1]]
-    places = np.add.outer(copy.dst_offset + repeats * copy.dst_stride, within)
-    weight = weights(key, entry, part.decode_tp, part.destination.tp, places).reshape(-1)
     words = strided(memory.bytes(index), item, offset, copy, stride, word)
-    return Sample(words[:, every[0], every[1]], weight)
+    starts = copy.dst_offset + np.arange(copy.repeats) * copy.dst_stride
+    places = np.add.outer(starts, np.arange(0, copy.length, word)).reshape(-1)
+    if how == "sample" and len(places) > 1:  # each word is a cache miss: the first and the last
+        apart = sum((count - 1) * step for count, step in zip(words.shape[1:], words.strides[1:], strict=True))
+        words = as_strided(words, (len(words), 2), (item, apart))
+        places = places[[0, -1]]
+    return Sample(words, weights(key, entry, part.decode_tp, part.destination.tp, places))
 
 
 def _sum(sample: Sample, ids: Column) -> int:

@@ -56,38 +56,34 @@ def packed_blocks(
     memory: Memory, chunk: Chunk, ids: Column, there: Sequence[Region], there_ids: Column, scratch: Scratch
 ) -> Blocks:
     """Blocks that bring a chunk out of scratch to where the receiver holds its rows in one piece."""
-    parts = []
+    rows: list[tuple[int, int, int]] = []
     for segment in chunk:
         gather(memory, segment, ids, scratch.bytes)
-        parts.append(_item_rows(there, segment, there_ids, scratch.base + segment.at))
-    return Blocks(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        strip, packed = segment.strip, scratch.base + segment.at
+        items = there[strip.dst_index].base + strip.dst_run
+        for n, item, count in _runs(segment, there_ids, strip.dst_item):
+            rows.append((packed + n * strip.bytes, items + item * strip.dst_item, count * strip.bytes))
+    return Blocks(*np.array(rows, dtype=np.int64).T)
 
 
 def _short(segment: Segment, ids: Column) -> bool:
     strip = segment.strip
-    if strip.src_run < 0:
-        return True
-    mine = ids[segment.start : segment.stop]
-    runs = len(id_runs(mine)) if strip.bytes == strip.src_item else len(mine)
-    return segment.bytes < runs * GATHER_BELOW
+    return strip.src_run < 0 or segment.bytes < len(_runs(segment, ids, strip.src_item)) * GATHER_BELOW
 
 
 def _source_runs(here: Sequence[Region], segment: Segment, ids: Column, base: int) -> list[tuple[int, int, int]]:
     """(source, destination, length) of what stands in source items as in packed form, `base` on."""
     strip = segment.strip
-    at = here[strip.src_index].base + strip.src_run
-    mine = ids[segment.start : segment.stop]
-    runs = id_runs(mine) if strip.bytes == strip.src_item else [(i, n, 1) for i, n in enumerate(mine.tolist())]
-    return [(at + i * strip.src_item, base + n * strip.bytes, count * strip.bytes) for n, i, count in runs]
+    items = here[strip.src_index].base + strip.src_run
+    return [
+        (items + item * strip.src_item, base + n * strip.bytes, count * strip.bytes)
+        for n, item, count in _runs(segment, ids, strip.src_item)
+    ]
 
 
-def _item_rows(there: Sequence[Region], segment: Segment, ids: Column, packed: int) -> Blocks:
-    """From packed rows at address `packed` to items; whole items that follow each other are one block."""
-    strip = segment.strip
+def _runs(segment: Segment, ids: Column, item_bytes: int) -> list[tuple[int, int, int]]:
+    """(position, item, how many) of items that stand in one piece: those that follow each other if filled whole."""
     mine = ids[segment.start : segment.stop]
-    start = np.arange(len(mine), dtype=np.int64)
-    count = np.ones_like(start)
-    if strip.bytes == strip.dst_item:
-        start, mine, count = (np.array(column, dtype=np.int64) for column in zip(*id_runs(mine), strict=True))
-    items = there[strip.dst_index].base + strip.dst_run
-    return Blocks(packed + start * strip.bytes, items + mine * strip.dst_item, count * strip.bytes)
+    if segment.strip.bytes == item_bytes:
+        return id_runs(mine)
+    return [(n, item, 1) for n, item in enumerate(mine.tolist())]
