@@ -37,8 +37,20 @@ class DamagingFabric:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def write(self, peer: Any, blocks: Blocks, deadline: Any) -> Any:
-        outcome = self._inner.write(peer, blocks, deadline)
+    def begin(self, peer: Any, blocks: Blocks) -> Any:
+        writing = self._inner.begin(peer, blocks)
+        look = writing.look
+
+        def damaging() -> Any:
+            result = look()
+            if result is not None:
+                self._damage(blocks)
+            return result
+
+        writing.look = damaging
+        return writing
+
+    def _damage(self, blocks: Blocks) -> None:
         for src, dst, length in zip(*(column.tolist() for column in blocks), strict=True):
             low, high = max(src, self._base), min(src + length, self._end)
             if low < high:
@@ -47,7 +59,6 @@ class DamagingFabric:
                 flips = self._mask[(np.arange(low, high) - self._base) % len(self._mask)]
                 self.damaged += int(np.count_nonzero(flips))
                 np.bitwise_xor(view, flips, out=view)
-        return outcome
 
 
 def damaging(damage: Damage, made: list[DamagingFabric]) -> Callable[[Engine], DamagingFabric]:

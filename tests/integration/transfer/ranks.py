@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
+from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult, batches
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Registry
 from tests.unit.transfer_session.world import FAST, Buffers
@@ -54,15 +55,36 @@ class Slow:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fabric, name)
 
-    def write(self, peer: Any, blocks: Blocks, deadline: Deadline) -> WriteResult:
-        result = WriteResult(ok=True, settled=True)
-        step = max(1, len(blocks.length) // 20)
-        for at in range(0, len(blocks.length), step):
-            result = self._fabric.write(peer, Blocks(*(c[at : at + step] for c in blocks)), deadline)
-            if not result.ok:
-                return result
-            time.sleep(self._seconds)
-        return result
+    def begin(self, peer: Any, blocks: Blocks) -> "SlowWriting":
+        parts = batches(blocks, max(1, len(blocks.length) // 20))
+        return SlowWriting([self._fabric.begin(peer, part) for part in parts], self._seconds)
+
+
+class SlowWriting:
+    def __init__(self, parts: list[Any], seconds: float) -> None:
+        self._parts, self._seconds = deque(parts), seconds
+        self._next = 0.0
+
+    def look(self) -> WriteResult | None:
+        if self._parts and time.monotonic() < self._next:
+            return None
+        result: WriteResult | None = self._parts[0].look() if self._parts else WriteResult(ok=True, settled=True)
+        if result is None or not result.ok or not self._parts:
+            return result
+        self._parts.popleft()
+        self._next = time.monotonic() + self._seconds
+        return None
+
+    def rest(self, deadline: Deadline) -> None:
+        wait = self._next - time.monotonic()
+        if wait > 0 or not self._parts:
+            time.sleep(min(max(0.0, wait), deadline.remaining))
+        else:
+            self._parts[0].rest(deadline)
+
+    def leave(self) -> WriteResult:
+        left: WriteResult = self._parts[0].leave() if self._parts else WriteResult(ok=False, settled=True)
+        return left
 
 
 def make_fabric(kind: str) -> Any:

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from pdctl_transfer.errors import TransferError
-from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult
-from pdctl_transfer.fabric.memory import MemoryFabric
+from pdctl_transfer.fabric.base import Blocks, WriteResult
+from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
 from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources, staging
 from pdctl_transfer.session.messages import (
     Ask,
@@ -215,8 +215,10 @@ class Failing(MemoryFabric):
         super().__init__()
         self.drained = threading.Event()
 
-    def write(self, peer: MemoryFabric, blocks: Blocks, deadline: Deadline) -> WriteResult:
-        return WriteResult(ok=False, settled=False, code="PD4011", cause="broken")
+    def begin(self, peer: MemoryFabric, blocks: Blocks) -> MemoryWriting:
+        writing = super().begin(peer, blocks)
+        writing.look = lambda: WriteResult(ok=False, settled=False, code="PD4011", cause="broken")  # type: ignore[method-assign]
+        return writing
 
     def settle(self, peer: MemoryFabric) -> bool:
         return self.drained.wait(0.05)
@@ -266,8 +268,8 @@ def test_a_silent_fall_back_is_a_failure_unless_allowed() -> None:
 class Wrong(MemoryFabric):
     """Reports success and loses the last block."""
 
-    def write(self, peer: MemoryFabric, blocks: Blocks, deadline: Deadline) -> WriteResult:
-        return super().write(peer, Blocks(*(column[:-1] for column in blocks)), deadline)
+    def begin(self, peer: MemoryFabric, blocks: Blocks) -> MemoryWriting:
+        return super().begin(peer, Blocks(*(column[:-1] for column in blocks)))
 
 
 @pytest.mark.code("PD4040")

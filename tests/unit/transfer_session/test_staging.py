@@ -16,8 +16,8 @@ from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank, cost
 from pdctl_transfer.session.area import Area
-from pdctl_transfer.session.cost import Load, choose, seconds
 from pdctl_transfer.session.copying import Lot, Memory, gather, scatter
+from pdctl_transfer.session.cost import Load, choose, seconds
 from pdctl_transfer.session.packing import Strip, chunk_bytes, chunks
 from pdctl_transfer.session.staging import WINDOW, Lender, Order
 from pdctl_transfer.session.work import PairPlan

@@ -6,7 +6,8 @@ observed, never the one that was asked for.
 """
 
 import time
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Transport = Literal["memory", "tcp", "rdma", "shm", "unknown"]
+
+
+LEFT: Final = "stopped at the deadline"
+AHEAD: Final = 2
+"""Writes, or batches of one, that it pays to have under way to one peer: one moves, the next is there when it ends."""
 
 
 class Blocks(NamedTuple):
@@ -72,6 +78,42 @@ class Peer(Protocol):
         ...
 
 
+class Writing(Protocol):
+    """A write that was begun. For one thread at a time."""
+
+    def look(self) -> WriteResult | None:
+        """Submit what may be submitted; the result once every block was accepted, or one failed. Not again after that.
+
+        Meant to return at once, but may hold the thread for long where the fabric cannot be interrupted: callers
+        abandon the thread and keep both buffers quarantined until it returns.
+        """
+        ...
+
+    def rest(self, deadline: Deadline) -> None:
+        """Sleep until it is worth to look again, not past the deadline."""
+        ...
+
+    def leave(self) -> WriteResult:
+        """Submit nothing more, and leave what is under way to `Fabric.settle`: a failed result, PD4031."""
+        ...
+
+
+def finish(writing: Writing, deadline: Deadline) -> WriteResult:
+    """Carry a write on to its end, or leave it when the deadline passes."""
+    while not deadline.passed:
+        result = writing.look()
+        if result is not None:
+            return result
+        writing.rest(deadline)
+    return writing.leave()
+
+
+def batches(blocks: Blocks, limit: int) -> Iterator[Blocks]:
+    """The same blocks in order, at most `limit` together."""
+    for at in range(0, len(blocks.length), limit):
+        yield Blocks(*(column[at : at + limit] for column in blocks)) if at or len(blocks.length) > limit else blocks
+
+
 class Fabric(Protocol):
     """Moves bytes between registered memory of two peers. All methods may be called from any thread."""
 
@@ -101,12 +143,12 @@ class Fabric(Protocol):
         """Reach a peer by its `address()`. Raises FabricError PD4011."""
         ...
 
-    def write(self, peer: Peer, blocks: Blocks, deadline: Deadline) -> WriteResult:
-        """Write blocks, return when they were accepted, or failed, or the deadline passed between two batches.
+    def begin(self, peer: Peer, blocks: Blocks) -> Writing:
+        """A write of these blocks; its first look submits."""
+        ...
 
-        Blocks the calling thread, possibly past the deadline where the fabric cannot be interrupted: callers abandon
-        the thread and keep both buffers quarantined until it returns.
-        """
+    def write(self, peer: Peer, blocks: Blocks, deadline: Deadline) -> WriteResult:
+        """Begin and `finish`."""
         ...
 
     def settle(self, peer: Peer) -> bool:

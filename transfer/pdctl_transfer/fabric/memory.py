@@ -8,10 +8,12 @@ import ctypes
 import itertools
 import threading
 from bisect import bisect_right
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import Blocks, Deadline, Transport, WriteResult
+from pdctl_transfer.fabric.base import LEFT, Blocks, Deadline, Transport, WriteResult, finish
+
+LOOK_BLOCKS: Final = 256
 
 
 class MemoryFabric:
@@ -56,19 +58,18 @@ class MemoryFabric:
         i = bisect_right(spans, (at, 1 << 64)) - 1
         return i >= 0 and at >= spans[i][0] and at + length <= spans[i][1]
 
+    def begin(self, peer: "MemoryFabric", blocks: Blocks) -> "MemoryWriting":
+        """Copies block by block; refused at the first that is not registered."""
+        return MemoryWriting(peer, blocks)
+
     def write(self, peer: "MemoryFabric", blocks: Blocks, deadline: Deadline) -> WriteResult:
-        """Copy block by block; refused at the first that is not registered, stopped when the deadline passes."""
-        columns = zip(blocks.src.tolist(), blocks.dst.tolist(), blocks.length.tolist(), strict=True)
-        for src, dst, length in columns:
-            if deadline.passed:
-                return WriteResult(ok=False, settled=True, calls=1, code="PD4031", cause="stopped at the deadline")
-            if self._all.get(peer.name) is not peer:
-                return WriteResult(ok=False, settled=True, calls=1, code="PD4011", cause=f"{peer.name} is closed")
-            if not peer.allows(dst, length):
-                cause = f"{peer.name}: [{dst:#x}, +{length}) is not registered"
-                return WriteResult(ok=False, settled=True, calls=1, code="PD4012", cause=cause)
-            ctypes.memmove(dst, src, length)
-        return WriteResult(ok=True, settled=True, calls=1)
+        """Copy until the deadline passes."""
+        return finish(self.begin(peer, blocks), deadline)
+
+    @property
+    def open(self) -> bool:
+        """Whether peers can still write here."""
+        return self._all.get(self.name) is self
 
     def settle(self, peer: "MemoryFabric") -> bool:
         """Always: a copy is over when `write` returns."""
@@ -85,3 +86,30 @@ class MemoryFabric:
     def close(self) -> None:
         """Peers can no longer write here."""
         self._all.pop(self.name, None)
+
+
+class MemoryWriting:
+    """A write: some blocks at each look."""
+
+    def __init__(self, peer: MemoryFabric, blocks: Blocks) -> None:
+        self._peer = peer
+        self._left = iter(zip(*(column.tolist() for column in blocks), strict=True))
+
+    def look(self) -> WriteResult | None:
+        """Copy LOOK_BLOCKS."""
+        some = list(itertools.islice(self._left, LOOK_BLOCKS))
+        for src, dst, length in some:
+            if not self._peer.open:
+                return WriteResult(ok=False, settled=True, calls=1, code="PD4011", cause=f"{self._peer.name} is closed")
+            if not self._peer.allows(dst, length):
+                cause = f"{self._peer.name}: [{dst:#x}, +{length}) is not registered"
+                return WriteResult(ok=False, settled=True, calls=1, code="PD4012", cause=cause)
+            ctypes.memmove(dst, src, length)
+        return None if len(some) == LOOK_BLOCKS else WriteResult(ok=True, settled=True, calls=1)
+
+    def rest(self, deadline: Deadline) -> None:
+        """Not at all."""
+
+    def leave(self) -> WriteResult:
+        """Copy no more."""
+        return WriteResult(ok=False, settled=True, calls=1, code="PD4031", cause=LEFT)

@@ -19,12 +19,10 @@ import msgspec
 import numpy as np
 
 from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import Blocks, Deadline, Transport, WriteResult
+from pdctl_transfer.fabric.base import AHEAD, LEFT, Blocks, Deadline, Transport, WriteResult, batches, finish
 from pdctl_transfer.fabric.evidence import holds_verbs, open_listeners
 
 BATCH: Final = 1000
-IN_FLIGHT: Final = 2
-"""Batches submitted to one peer at a time: together fewer blocks than Mooncake queues (2048)."""
 TICKET_S: Final = 0.25
 POLL_S: Final = (0.0001, 0.002)
 """Shortest and longest pause once a batch should have ended by the peer's rate."""
@@ -63,8 +61,8 @@ class MooncakePeer:
 
     def __init__(self, address: Address) -> None:
         self.name, self.fence = address.name, address.fence
-        self.tickets = threading.Semaphore(IN_FLIGHT)
-        """One for each batch under way, whoever writes it."""
+        self.tickets = threading.Semaphore(AHEAD)
+        """One for each batch under way, whoever writes it: together fewer blocks than Mooncake queues (2048)."""
         self.settling = threading.Lock()
         self.pending: list[Batch] = []
         """Batches whose writer gave up waiting; each keeps its ticket until it has ended."""
@@ -130,47 +128,15 @@ class MooncakeFabric:
                     raise FabricError(f"not the address of a Mooncake peer: {error}", code="PD4011") from error
             return self._peers[address]
 
+    def begin(self, peer: MooncakePeer, blocks: Blocks) -> "MooncakeWriting":
+        """A write in batches, two at a time."""
+        return MooncakeWriting(self, peer, blocks)
+
     def write(self, peer: MooncakePeer, blocks: Blocks, deadline: Deadline) -> WriteResult:
-        """Submit in batches, two at a time, and poll. Mooncake has one status for all that can go wrong."""
-        total = len(blocks.length)
-        began = time.monotonic()
-        flying: deque[Batch] = deque()
-        calls = at = 0
-        while at < total or flying:
-            if deadline.passed:
-                break
-            if at < total and self._ticket(peer, deadline, wait=not flying):
-                batch = self._submit(peer, Blocks(*(column[at : at + BATCH] for column in blocks)))
-                calls, at = calls + 1, at + BATCH
-                ok = batch is not None
-                if batch is not None:
-                    flying.append(batch)
-            elif flying:
-                ended = self._poll(peer, flying[0], deadline)
-                if ended is None:
-                    continue
-                flying.popleft()
-                peer.tickets.release()
-                ok = ended
-            else:
-                continue
-            if not ok:
-                peer.pending += flying
-                cause = f"Mooncake failed to write to {peer.name} after {time.monotonic() - began:.1f} s"
-                return WriteResult(ok=False, settled=False, calls=calls, code="PD4011", cause=cause)
-        if at < total or flying:
-            peer.pending += flying
-            cause = f"{peer.name}: stopped at the deadline"
-            return WriteResult(ok=False, settled=not flying, calls=calls, code="PD4031", cause=cause)
-        return WriteResult(ok=True, settled=True, calls=calls)
+        """Write to the end, or leave it at the deadline."""
+        return finish(self.begin(peer, blocks), deadline)
 
-    @staticmethod
-    def _ticket(peer: MooncakePeer, deadline: Deadline, *, wait: bool) -> bool:
-        if wait:
-            return peer.tickets.acquire(timeout=min(TICKET_S, deadline.remaining))
-        return peer.tickets.acquire(blocking=False)
-
-    def _submit(self, peer: MooncakePeer, blocks: Blocks) -> Batch | None:
+    def submit(self, peer: MooncakePeer, blocks: Blocks) -> Batch | None:
         engine = self._alive()
         src, dst, length = (column.tolist() for column in blocks)
         body = 0
@@ -185,28 +151,19 @@ class MooncakeFabric:
             return None
         return Batch(body, tail, sum(length), time.monotonic())
 
-    def _poll(self, peer: MooncakePeer, batch: Batch, deadline: Deadline) -> bool | None:
-        """Whether the batch went well, None where the deadline passed first. Once the last block is done, so are the
-        others over one connection; otherwise the second question waits for them.
-
-        Most of what is left is slept at a time: slept whole, a batch would never be seen to end before the rate says,
-        and the rate could only fall. Past that moment the pauses grow with how late it is. A look costs a thread's
-        wake-up, so a long batch is looked at less often.
+    def ended(self, peer: MooncakePeer, batch: Batch) -> bool | None:
+        """Whether the batch went well, None while it goes on; not to be asked again once it has ended. Once the last
+        block is done, so are the others over one connection; otherwise the second question waits for them.
         """
         engine = self._alive()
-        while (status := engine.transfer_check_status(batch.tail)) == RUNNING:
-            if deadline.passed:
-                return None
-            expected = batch.nbytes / peer.rate
-            left = batch.began + expected - time.monotonic()
-            shortest = min(POLL_S[1], max(POLL_S[0], expected / 32))
-            pause = left * 3 / 4 if left > 2 * shortest else min(POLL_S[1], max(shortest, -left / 4))
-            time.sleep(min(LONGEST_S, pause))
+        status = engine.transfer_check_status(batch.tail)
+        if status == RUNNING:
+            return None
         took = time.monotonic() - batch.began
         if status == DONE and batch.nbytes > TELLING_BYTES:
             peer.rate += (batch.nbytes / took - peer.rate) / 4
         body = engine.get_batch_transfer_status([batch.body]) if batch.body else 0
-        return status == DONE and body == 0
+        return bool(status == DONE and body == 0)
 
     def settle(self, peer: MooncakePeer) -> bool:
         """Nothing pending, then two fences through the peer's queue. No proof with several connections a peer."""
@@ -218,9 +175,8 @@ class MooncakeFabric:
 
     def _reap(self, peer: MooncakePeer) -> None:
         """Forget pending batches that have ended. Of one whose last block was refused, the fence tells."""
-        now = Deadline(0.0)
         for batch in list(peer.pending):
-            if batch.tail == 0 or self._poll(peer, batch, now) is not None:
+            if batch.tail == 0 or self.ended(peer, batch) is not None:
                 peer.pending.remove(batch)
                 peer.tickets.release()
 
@@ -243,8 +199,11 @@ class MooncakeFabric:
         time.sleep(after_s)
         if not peer.tickets.acquire(timeout=TICKET_S):
             return False
-        batch = self._submit(peer, Blocks(*(np.array([v]) for v in (self._fence.ctypes.data, peer.fence, 8))))
-        arrived = None if batch is None else self._poll(peer, batch, Deadline(FENCE_S))
+        batch = self.submit(peer, Blocks(*(np.array([v]) for v in (self._fence.ctypes.data, peer.fence, 8))))
+        deadline = Deadline(FENCE_S)
+        arrived = None
+        while batch is not None and (arrived := self.ended(peer, batch)) is None and not deadline.passed:
+            time.sleep(POLL_S[1])
         if batch is not None and arrived is None:
             peer.pending.append(batch)
         elif batch is not None:
@@ -256,3 +215,66 @@ class MooncakeFabric:
         if engine is None:
             raise FabricError("this Mooncake fabric is closed")
         return engine
+
+
+class MooncakeWriting:
+    """A write: at most AHEAD batches of all writes to a peer are under way. Mooncake has one status for all that can go
+    wrong.
+    """
+
+    def __init__(self, fabric: MooncakeFabric, peer: MooncakePeer, blocks: Blocks) -> None:
+        self._fabric, self._peer = fabric, peer
+        self._left = deque(batches(blocks, BATCH))
+        self._flying: deque[Batch] = deque()
+        self._calls = 0
+        self._ticket = False
+        """A ticket is held for the next batch."""
+        self._began = time.monotonic()
+
+    def look(self) -> WriteResult | None:
+        """Submit what the peer's tickets allow, and see what has ended."""
+        while self._left or self._flying:
+            if self._left and (self._ticket or self._peer.tickets.acquire(blocking=False)):
+                self._ticket = False
+                batch = self._fabric.submit(self._peer, self._left.popleft())
+                self._calls += 1
+                if batch is None:
+                    return self._failed()
+                self._flying.append(batch)
+                continue
+            ended = self._fabric.ended(self._peer, self._flying[0]) if self._flying else None
+            if ended is None:
+                return None
+            self._flying.popleft()
+            self._peer.tickets.release()
+            if not ended:
+                return self._failed()
+        return WriteResult(ok=True, settled=True, calls=self._calls)
+
+    def rest(self, deadline: Deadline) -> None:
+        """Until a ticket is free, or for most of what the oldest batch should take still: slept as long as that, one
+        would never be seen to end before the rate says, and the rate could only fall. Past that moment pauses grow with
+        how late it is. A look costs a thread's wake-up, so the longer a batch takes, the less often.
+        """
+        if not self._flying:
+            self._ticket = self._peer.tickets.acquire(timeout=min(TICKET_S, deadline.remaining))
+            return
+        batch = self._flying[0]
+        expected = batch.nbytes / self._peer.rate
+        left = batch.began + expected - time.monotonic()
+        shortest = min(POLL_S[1], max(POLL_S[0], expected / 32))
+        pause = left * 3 / 4 if left > 2 * shortest else min(POLL_S[1], max(shortest, -left / 4))
+        time.sleep(min(LONGEST_S, pause, deadline.remaining))
+
+    def leave(self) -> WriteResult:
+        """What was submitted keeps its tickets until it has ended."""
+        if self._ticket:
+            self._peer.tickets.release()
+        self._peer.pending += self._flying
+        cause = f"{self._peer.name}: {LEFT}"
+        return WriteResult(ok=False, settled=not self._flying, calls=self._calls, code="PD4031", cause=cause)
+
+    def _failed(self) -> WriteResult:
+        self._peer.pending += self._flying
+        cause = f"Mooncake failed to write to {self._peer.name} after {time.monotonic() - self._began:.1f} s"
+        return WriteResult(ok=False, settled=False, calls=self._calls, code="PD4011", cause=cause)

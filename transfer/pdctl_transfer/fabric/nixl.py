@@ -12,15 +12,17 @@ import os
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import Blocks, Deadline, Transport, WriteResult
+from pdctl_transfer.fabric.base import LEFT, Blocks, Deadline, Transport, WriteResult, batches, finish
 from pdctl_transfer.fabric.evidence import has_verbs, holds_verbs, tcp_bytes_acked
 
 BATCH: Final = 8192
@@ -95,22 +97,13 @@ class NixlFabric:
                 self._peers[address] = NixlPeer(name.decode() if isinstance(name, bytes) else name, [])
             return self._peers[address]
 
+    def begin(self, peer: NixlPeer, blocks: Blocks) -> "NixlWriting":
+        """A write, batch by batch."""
+        return NixlWriting(self, peer, blocks)
+
     def write(self, peer: NixlPeer, blocks: Blocks, deadline: Deadline) -> WriteResult:
-        """Post and poll, batch by batch. At the deadline the transfer in progress is left to `settle`."""
-        telling = self._observed == "unknown" and int(blocks.length.sum()) >= TELLING_BYTES
-        acked = tcp_bytes_acked() if telling else 0
-        calls = 0
-        for at in range(0, len(blocks.length), BATCH):
-            if deadline.passed:
-                return WriteResult(ok=False, settled=True, calls=calls, code="PD4031", cause="stopped at the deadline")
-            calls += 1
-            failed = self._batch(peer, Blocks(*(column[at : at + BATCH] for column in blocks)), deadline)
-            if failed is not None:
-                settled, code, cause = failed
-                return WriteResult(ok=False, settled=settled, calls=calls, code=code, cause=cause)
-        if telling:
-            self._tell(tcp_bytes_acked() - acked, int(blocks.length.sum()))
-        return WriteResult(ok=True, settled=True, calls=calls)
+        """Write to the end, or leave it at the deadline."""
+        return finish(self.begin(peer, blocks), deadline)
 
     def settle(self, peer: NixlPeer) -> bool:
         """Whether every transfer to this peer has ended."""
@@ -143,8 +136,8 @@ class NixlFabric:
             self._registered.clear()
             self._peers.clear()
 
-    def _batch(self, peer: NixlPeer, blocks: Blocks, deadline: Deadline) -> tuple[bool, str, str] | None:
-        """None, or whether it is settled, code and cause."""
+    def post(self, peer: NixlPeer, blocks: Blocks) -> tuple[Any, WriteResult | None]:
+        """Handle of a transfer that has begun, or why NIXL refused it."""
         zero = np.zeros(len(blocks.length), dtype=np.int64)
         both = (np.stack([at, blocks.length, zero], axis=1).astype(np.uint64) for at in (blocks.src, blocks.dst))
         with self._lock:
@@ -152,26 +145,20 @@ class NixlFabric:
             try:
                 here, there = (agent.get_xfer_descs(columns, mem_type="DRAM") for columns in both)
                 handle = agent.initialize_xfer("WRITE", here, there, peer.name)
-                state = agent.transfer(handle)
+                agent.transfer(handle)
             except self._failures as error:
-                refused = "NotFound" in type(error).__name__
-                return (
-                    True,
-                    "PD4012" if refused else "PD4011",
-                    f"NIXL refused the write: {type(error).__name__} {error}",
-                )
-        wait = POLL_S[0]
-        while state == "PROC":
-            if deadline.passed:
-                peer.pending.append(handle)
-                return False, "PD4031", "NIXL was still writing at the deadline"
-            time.sleep(wait)
-            wait = min(wait * 1.5, POLL_S[1])
-            with self._lock:
-                state = self._state(handle)
+                code = "PD4012" if "NotFound" in type(error).__name__ else "PD4011"
+                cause = f"NIXL refused the write: {type(error).__name__} {error}"
+                return None, WriteResult(ok=False, settled=True, code=code, cause=cause)
+        return handle, None
+
+    def state(self, handle: Any) -> str:
+        """PROC while it goes on, DONE, or ERR; what has ended is released."""
         with self._lock:
-            self._release(handle)
-        return None if state == "DONE" else (True, "PD4011", f"NIXL lost {peer.name[:8]} during the write")
+            state = self._state(handle)
+            if state != "PROC":
+                self._release(handle)
+        return state
 
     def _state(self, handle: Any) -> str:
         try:
@@ -187,13 +174,62 @@ class NixlFabric:
         except self._failures:
             pass  # cannot be cancelled; it is freed with the agent
 
-    def _tell(self, acked: int, moved: int) -> None:
+    def tell(self, acked: int, moved: int) -> None:
+        """So many bytes were acknowledged over TCP while so many moved: the transport shows."""
         self._observed = "tcp" if acked >= moved else "rdma" if holds_verbs() else "shm"
 
     def _alive(self) -> Any:
         if self._agent is None:
             raise FabricError("this NIXL fabric is closed")
         return self._agent
+
+
+class NixlWriting:
+    """A write: one batch at a time."""
+
+    def __init__(self, fabric: NixlFabric, peer: NixlPeer, blocks: Blocks) -> None:
+        self._fabric, self._peer = fabric, peer
+        self._bytes = int(blocks.length.sum())
+        telling = fabric.observed_transport() == "unknown" and self._bytes >= TELLING_BYTES
+        self._acked = tcp_bytes_acked() if telling else None
+        self._left = deque(batches(blocks, BATCH))
+        self._flying: Any = None
+        self._calls = 0
+        self._pause: float = POLL_S[0]
+
+    def look(self) -> WriteResult | None:
+        """See whether the batch has ended, post the next."""
+        while True:
+            if self._flying is not None:
+                state = self._fabric.state(self._flying)
+                if state == "PROC":
+                    return None
+                self._flying = None
+                if state != "DONE":
+                    cause = f"NIXL lost {self._peer.name[:8]} during the write"
+                    return WriteResult(ok=False, settled=True, calls=self._calls, code="PD4011", cause=cause)
+            if not self._left:
+                break
+            self._calls, self._pause = self._calls + 1, POLL_S[0]
+            self._flying, refused = self._fabric.post(self._peer, self._left.popleft())
+            if refused is not None:
+                return replace(refused, calls=self._calls)
+        if self._acked is not None:
+            self._fabric.tell(tcp_bytes_acked() - self._acked, self._bytes)
+        return WriteResult(ok=True, settled=True, calls=self._calls)
+
+    def rest(self, deadline: Deadline) -> None:
+        """A little longer each time."""
+        time.sleep(min(self._pause, deadline.remaining))
+        self._pause = min(self._pause * 1.5, POLL_S[1])
+
+    def leave(self) -> WriteResult:
+        """What was posted goes on until it has ended."""
+        settled = self._flying is None
+        if not settled:
+            self._peer.pending.append(self._flying)
+        cause = LEFT if settled else "NIXL was still writing at the deadline"
+        return WriteResult(ok=False, settled=settled, calls=self._calls, code="PD4031", cause=cause)
 
 
 _starting = threading.Lock()

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_units, total_units
 from pdctl_transfer.layout.manifest import Entry, Manifest
+from pdctl_transfer.session.copying import Memory, Words, strided
 from pdctl_transfer.session.life import Side
 from pdctl_transfer.session.options import Rank, Verify
-from pdctl_transfer.session.copying import Memory, Words, strided
 from pdctl_transfer.session.packing import Copy, Strip
 from pdctl_transfer.session.work import Part
 

@@ -17,12 +17,12 @@ from pdctl_transfer.session import messages
 from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
 from pdctl_transfer.session.client import Address
+from pdctl_transfer.session.copying import Memory
 from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.copying import Memory
 from pdctl_transfer.session.packing import Strip, chunks
 from pdctl_transfer.session.quarantine import Quarantine
 from pdctl_transfer.session.receiving import ReceiveHandle, Request, Source

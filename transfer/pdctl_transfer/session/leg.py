@@ -1,37 +1,40 @@
 """One decode rank of one room, on the sending side: what it asked for, and the writes that serve it.
 
-Straight kinds are one job, each packed chunk is another, and so are each staged chunk that decode grants a place for,
-and the sums that the receiver compares.
+Straight kinds are one job, each staged chunk that decode grants a place for is another, and so are the sums that the
+receiver compares. What is packed is one job for all legs of the room (`stream.py`).
 State is touched by the loop thread only; jobs run on workers, touch only what they compute, and come back through it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from pdctl_transfer.errors import TransferError
-from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult
+from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult, finish
 from pdctl_transfer.plan import bind
 from pdctl_transfer.session.checksum import sums
 from pdctl_transfer.session.cost import Way
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.messages import Ask, Grant, Landed, Settled
+from pdctl_transfer.session.options import Region
 from pdctl_transfer.session.packing import Chunk, chunks
 from pdctl_transfer.session.work import Part
 from pdctl_transfer.session.workers import Job
-from pdctl_transfer.session.writer import Scratch, gathered, packed_blocks, staged_blocks
+from pdctl_transfer.session.writer import Scratch, gathered, staged_blocks
 from pdctl_transfer.telemetry import Tally, Telemetry
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
 
 Column = NDArray[np.int64]
+PIECES: Final = 2
+"""Pieces of a chunk's size: smaller ones are sooner on the wire, but each costs some bookkeeping."""
 
 
 class Sent(Struct, frozen=True):
@@ -72,6 +75,10 @@ class Leg:
         self.tallies: dict[str, Tally] = {}
         self.queued_at = self.started_at = self.ended_at = 0.0
         self._chunk_bytes = link.chunk_bytes
+        self.pieces: list[tuple[str, Chunk]] = []
+        """What must be gathered and then goes straight, for the room's stream."""
+        self.summed_apart = False
+        """A job of its own computes the sums."""
         self._chunks: list[tuple[str, Chunk]] = []
         self._granted: set[int] = set()
         self._landed = 0
@@ -87,11 +94,13 @@ class Leg:
         for kind, strips in split.staged.items():
             items = len(sent.indices.get(kind, ()))
             self._chunks += [(kind, chunk) for chunk in chunks(strips, items, self._chunk_bytes)]
-        self._submit(self._straight)
         for kind, strips in split.packed.items():
-            for chunk in chunks(strips, len(sent.indices.get(kind, ())), self._chunk_bytes):
-                self._submit(partial(self._packed, kind, chunk))
+            items = len(sent.indices.get(kind, ()))
+            self.pieces += [(kind, piece) for piece in chunks(strips, items, self._chunk_bytes // PIECES)]
         if split.direct:
+            self._submit(self._straight)
+        self.summed_apart = bool(split.direct) or not self.pieces or self.verify == "full"
+        if self.summed_apart:
             self._submit(self._summed)
 
     def granted(self, grant: Grant) -> None:
@@ -135,29 +144,55 @@ class Leg:
                 outcome = work()
             except TransferError as error:
                 outcome = Outcome(WriteResult(ok=False, settled=True, code=error.code, cause=error.message), {}, [])
-            self._peer.loop.call(self._over, job, chunk, outcome)
+            self._peer.loop.call(self.over, job, chunk, outcome)
 
         self.jobs.append(job)
         self._peer.workers.submit(job)
 
+    def failed(self, result: WriteResult) -> None:
+        """A write failed while others of the same job go on."""
+        self.failure = self.failure or Failure(result.code, f"{self.link.name}: {result.cause}", "decode")
+        self._peer.finished(self)
+
     # On workers.
 
+    def begin(self) -> None:
+        """Something is about to move. Once is enough."""
+        if not self.started_at:
+            self.started_at = time.monotonic()
+            self._peer.loop.call(self._peer.writing, self)
+
+    def sum_up(self) -> None:
+        """Compute what the receiver compares with."""
+        assert self._sent is not None
+        self.sums = sums(self.part, self._peer.memory, self._sent.indices, self.verify, "prefill")
+
+    def places(self, kind: str) -> tuple[Column, Sequence[Region], Column]:
+        """Ids here, regions and ids there."""
+        assert self._sent is not None
+        assert self.link.hello is not None
+        return self._sent.indices[kind], self.link.hello.regions, self.indices[kind]
+
+    def reach(self) -> Peer:
+        """The decode rank, for the fabric. Raises FabricError PD4011."""
+        if self.link.peer is None:
+            assert self.link.hello is not None
+            self.link.peer = self._peer.me.fabric.connect(self.link.hello.address)
+        return self.link.peer
+
     def _straight(self) -> Outcome:
-        """What goes straight; where there is nothing, the sums."""
-        self.started_at = self.started_at or time.monotonic()
-        self._peer.loop.call(self._peer.writing, self)
+        """What goes straight."""
+        self.begin()
         sent, me, hello = self._sent, self._peer.me, self.link.hello
         assert sent is not None
         assert hello is not None
-        split = self.part.split(self.ways)
-        if not split.direct:
-            return self._summed()
         straight = {
             kind: Blocks(*bind(plan, me.regions, hello.regions, sent.indices, self.indices))
-            for kind, plan in split.direct.items()
+            for kind, plan in self.part.split(self.ways).direct.items()
         }
+        blocks = Blocks(*(np.concatenate(c) for c in zip(*straight.values(), strict=True)))
         whole = Tally()
-        result = self._write(Blocks(*(np.concatenate(c) for c in zip(*straight.values(), strict=True))), whole)
+        result = self._write(blocks, whole)
         tallies: dict[str, Tally] = {}
         for kind, blocks in straight.items():
             tally = tallies[kind] = Tally(len(blocks.length), int(blocks.length.sum()))
@@ -165,24 +200,10 @@ class Leg:
         return Outcome(result, tallies, [])
 
     def _summed(self) -> Outcome:
-        """What the receiver compares with."""
-        assert self._sent is not None
-        self.sums = sums(self.part, self._peer.memory, self._sent.indices, self.verify, "prefill")
+        """The sums, by a worker of their own."""
+        self.begin()
+        self.sum_up()
         return Outcome(WriteResult(ok=True, settled=True), {}, [])
-
-    def _packed(self, kind: str, chunk: Chunk) -> Outcome:
-        """One chunk, gathered, to where decode holds its rows in one piece."""
-        assert self._sent is not None
-        assert self.link.hello is not None
-        held: list[int] = []
-        tally = Tally()
-        slot, scratch = self._scratch()
-        ids, there = self._sent.indices[kind], self.indices[kind]
-        with self._peer.gathering:
-            blocks = packed_blocks(self._peer.memory, chunk, ids, self.link.hello.regions, there, scratch)
-        result = self._write(blocks, tally)
-        self._return(slot, result, held)
-        return Outcome(result, {kind: tally}, held)
 
     def _staged(self, number: int, base: int) -> Outcome:
         """One chunk, to the place that decode lent for it."""
@@ -203,18 +224,12 @@ class Leg:
 
     def _write(self, blocks: Blocks, tally: Tally) -> WriteResult:
         began = time.monotonic()
-        result = self._peer.me.fabric.write(self._reach(), blocks, self.deadline)
+        result = finish(self._peer.me.fabric.begin(self.reach(), blocks), self.deadline)
         tally.seconds += time.monotonic() - began
         tally.blocks += len(blocks.length)
         tally.bytes += int(blocks.length.sum())
         tally.calls += result.calls
         return result
-
-    def _reach(self) -> Peer:
-        if self.link.peer is None:
-            assert self.link.hello is not None
-            self.link.peer = self._peer.me.fabric.connect(self.link.hello.address)
-        return self.link.peer
 
     def _scratch(self) -> tuple[int, Scratch]:
         area = self._peer.scratch
@@ -231,7 +246,8 @@ class Leg:
 
     # Back on the loop.
 
-    def _over(self, job: Job, chunk: int | None, outcome: Outcome) -> None:
+    def over(self, job: Job, chunk: int | None, outcome: Outcome) -> None:
+        """A job has ended, with this outcome for the leg."""
         result = outcome.result
         self.jobs = [other for other in self.jobs if other is not job]
         self._held += outcome.held

@@ -17,6 +17,7 @@ from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.book import Book
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
 from pdctl_transfer.session.client import Registration
+from pdctl_transfer.session.copying import Memory
 from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.leg import Leg, Sent
 from pdctl_transfer.session.life import Failure
@@ -24,9 +25,9 @@ from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.listener import Listener
 from pdctl_transfer.session.loop import Channel, Loop
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.copying import Memory
 from pdctl_transfer.session.sending import Room, SendHandle
 from pdctl_transfer.session.settlement import Settlement
+from pdctl_transfer.session.stream import Stream
 from pdctl_transfer.session.timers import Timer
 from pdctl_transfer.session.workers import Workers
 from pdctl_transfer.telemetry import Telemetry
@@ -258,6 +259,7 @@ class PrefillPeer:
             room.timer.arm(self.options.waiting_s, lambda: room.unsent(self.options))
         if room.sent is None or not room.complete:
             return
+        queued = []
         for leg in room.legs.values():
             if leg.queued:
                 continue
@@ -266,7 +268,12 @@ class PrefillPeer:
                 self._fail(room, fault)
                 return
             leg.queue(room.sent)
+            queued.append(leg)
+        if queued:
             room.timer.arm(self.options.waiting_s, lambda: room.unwritten(self.options))
+        packed = [leg for leg in queued if leg.pieces]
+        if packed:
+            Stream(self, packed).start()
 
     def writing(self, leg: Leg) -> None:
         """The first byte of a leg is about to move."""

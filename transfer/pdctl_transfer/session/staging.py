@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.session.area import Area
+from pdctl_transfer.session.copying import Lot, Memory, scatter
 from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.packing import Chunk, chunk_bytes
-from pdctl_transfer.session.copying import Lot, Memory, scatter
 from pdctl_transfer.session.workers import Workers
 
 WINDOW: Final = 3

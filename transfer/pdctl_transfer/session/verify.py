@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.session.checksum import sums
-from pdctl_transfer.session.options import Verify
 from pdctl_transfer.session.copying import Memory
+from pdctl_transfer.session.options import Verify
 from pdctl_transfer.session.work import Part
 
 

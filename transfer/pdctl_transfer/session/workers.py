@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from weakref import WeakSet
 
 Job = Callable[[], None]
 
@@ -25,6 +26,7 @@ class Workers:
         self._serial = 0
         self._closed = False
         self._running: dict[threading.Thread, Job] = {}
+        self._never: WeakSet[Job] = WeakSet()
 
     def submit(self, job: Job) -> None:
         """Queue a job. Dropped once closed."""
@@ -37,13 +39,17 @@ class Workers:
             self._ready.notify()
 
     def abandon(self, job: Job) -> bool:
-        """Stop counting the thread that runs this job. True where it was still queued: it will never run."""
+        """Stop counting the thread that runs this job. True where it was still queued: it will never run. Asking again
+        changes nothing.
+        """
         with self._ready:
             if job in self._jobs:
                 self._jobs.remove(job)
+                self._never.add(job)
+            if job in self._never:
                 return True
             for thread, running in self._running.items():
-                if running is job:
+                if running is job and thread in self._counted:
                     self._counted.discard(thread)
                     if self._jobs:
                         self._start()
