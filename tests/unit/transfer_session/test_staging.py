@@ -16,7 +16,7 @@ from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank, cost
 from pdctl_transfer.session.area import Area
-from pdctl_transfer.session.copying import Lot, Memory, gather, scatter
+from pdctl_transfer.session.copying import Lot, Memory, abreast, gather, scatter
 from pdctl_transfer.session.cost import Load, choose, seconds
 from pdctl_transfer.session.packing import Strip, chunk_bytes, chunks
 from pdctl_transfer.session.staging import WINDOW, Lender, Order
@@ -27,10 +27,11 @@ TPS = st.sampled_from([1, 2, 4])
 
 
 @settings(max_examples=25, deadline=None)
-@given(TPS, TPS, st.integers(1, 12), st.integers(0, 1000), st.integers(200, 5000))
+@given(TPS, TPS, st.integers(1, 12), st.integers(0, 1000), st.integers(200, 5000), st.sampled_from([1, -1, 0]))
 def test_what_is_gathered_and_scattered_is_what_the_layout_says(
-    src: int, dst: int, items: int, seed: int, limit: int
+    src: int, dst: int, items: int, seed: int, limit: int, row: int
 ) -> None:
+    """`row`: the sources' chunks lie side by side in the order of their ranks, or backwards, or anywhere."""
     here, there = manifest("prefill", src), manifest("decode", dst)
     pair = PairPlan(here, there)
     rng = np.random.default_rng(seed)
@@ -50,12 +51,38 @@ def test_what_is_gathered_and_scattered_is_what_the_layout_says(
                         gather(Memory(sender.regions()), segment, ours, packed)
                     together.setdefault((target, kind, number), []).append(Lot(chunk, theirs, packed))
     for (target, _, _), group in together.items():
+        laid = side_by_side(group, row) if row else group
         for share in range(3):
-            scatter(Memory(receivers[target].regions()), group, share, 3)
+            scatter(Memory(receivers[target].regions()), laid, share, 3)
     every = {kind: theirs.tolist() for kind in ("kv", "mamba", "qsa_pending", "qsa_compressed")}
     for receiver in receivers.values():
         assert receiver.wrong(1, every) == []
         assert receiver.untouched(every)
+
+
+def side_by_side(group: list[Lot], step: int) -> list[Lot]:
+    size = max(len(lot.bytes) for lot in group)
+    area = np.zeros((len(group), size), np.uint8)
+    laid = []
+    for number, lot in enumerate(group):
+        place = area[number if step > 0 else -1 - number][: len(lot.bytes)]
+        place[:] = lot.bytes
+        laid.append(Lot(lot.chunk, lot.ids, place))
+    return laid
+
+
+@pytest.mark.parametrize(("step", "passes"), [(1, 1), (-1, 1), (0, 4)])
+def test_chunks_side_by_side_are_put_into_place_in_one_assignment(step: int, passes: int) -> None:
+    """TP 4 → 1: what is interleaved in the item is written from front to back, not in four passes."""
+    pair = PairPlan(manifest("prefill", 4), manifest("decode", 1))
+    group = []
+    apart = [np.zeros(1 << 16, np.uint8) for _ in range(7)]  # at distances that nobody chose
+    for tp, at in enumerate([0, 3, 1, 6]):
+        part = pair.part(RankId(0, tp), RankId(0, 0))
+        chunk = chunks(part.strips["mamba"][:1], 1, 1 << 16)[0]
+        group.append(Lot(chunk, np.arange(1), apart[at][64 * at :][: chunk_bytes(chunk)]))
+    copies = len(group[0].chunk[0].strip.copies)
+    assert len(list(abreast(side_by_side(group, step) if step else group))) == copies * passes
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(1, 50), st.integers(1, 1000))
@@ -189,6 +216,47 @@ def test_an_area_that_there_is_no_memory_for_is_named() -> None:
     with pytest.raises(FabricError, match="no memory for") as caught:
         Area(MemoryFabric(), 1 << 60, 1 << 20)
     assert caught.value.code == "PD4014"
+
+
+def test_an_area_lends_slots_in_a_row_while_it_can() -> None:
+    area = Area(MemoryFabric(), 8 * 64, 64)
+    first = area.take_in_row(4, 1)
+    assert first is not None
+    assert area.take_at(first + 1) == first + 1
+    second = area.take_in_row(4, 0)
+    assert second == (4 if first < 4 else 0)
+    assert area.take_at(second) not in {None, first, first + 1, second}
+    left = [area.take_in_row(4, 3) for _ in range(5)]
+    assert left[-1] is None
+    assert area.free == 0
+
+
+def test_sources_of_one_request_get_slots_side_by_side() -> None:
+    """Whoever is served first, and again when slots have come back."""
+    inline: Any = Inline()
+    area = Area(MemoryFabric(), 8 * 64, 64)
+    lender = Lender(inline, area, Memory(Buffers(manifest("decode", 1), Rank(0, 0), 8).regions()), inline)
+    chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
+    granted: dict[int, dict[int, int]] = {}
+    made = []
+    for place in (2, 0, 3, 1):
+        order = Order(
+            "one",
+            [("kv", chunk)] * 6,
+            {"kv": np.array([0])},
+            lambda number, base, place=place: granted.setdefault(number, {}).__setitem__(place, base),
+            lambda: None,
+            siblings=4,
+            place=place,
+        )
+        made.append(order)
+        lender.start(order)
+    for number in range(6):
+        assert [granted[number][place] - granted[number][0] for place in range(4)] == [0, 64, 128, 192]
+        for order in made:
+            lender.landed(order, number)
+        inline.run()
+    assert area.free == 8
 
 
 def test_an_area_lends_each_slot_once() -> None:

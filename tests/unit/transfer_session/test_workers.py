@@ -50,6 +50,35 @@ def test_a_queued_job_that_is_abandoned_never_runs() -> None:
     assert not ran.is_set()
 
 
+def test_a_job_that_several_hold_can_be_abandoned_by_each() -> None:
+    """Queued: each hears that it never runs. Running: one thread takes the place of the hung one, not two."""
+    workers = Workers("shared", 1)
+    release, started, again = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        started.set()
+        release.wait(10)
+
+    def queued() -> None:
+        raise AssertionError("it was abandoned")
+
+    def wait() -> None:
+        again.release()
+        release.wait(10)
+
+    workers.submit(hang)
+    assert started.wait(5)
+    workers.submit(queued)
+    assert [workers.abandon(queued), workers.abandon(queued)] == [True, True]
+    for _ in range(3):
+        workers.submit(wait)
+    assert [workers.abandon(hang), workers.abandon(hang)] == [False, False]
+    assert again.acquire(timeout=5)
+    assert len(names("shared")) == 2
+    release.set()
+    workers.close(5)
+
+
 def test_never_more_threads_than_the_limit() -> None:
     workers = Workers("limit", 3)
     gate, seen = threading.Event(), threading.Semaphore(0)

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
 
 Column = NDArray[np.int64]
-PIECES: Final = 2
-"""Pieces of a chunk's size: smaller ones are sooner on the wire, but each costs some bookkeeping."""
+PIECE_BYTES: Final = 4 << 20
+"""What is gathered for several ranks is written in pieces of this size, none larger than a chunk. Smaller ones would be
+sooner on the wire, but each costs some bookkeeping.
+"""
 
 
 class Sent(Struct, frozen=True):
@@ -96,7 +98,7 @@ class Leg:
             self._chunks += [(kind, chunk) for chunk in chunks(strips, items, self._chunk_bytes)]
         for kind, strips in split.packed.items():
             items = len(sent.indices.get(kind, ()))
-            self.pieces += [(kind, piece) for piece in chunks(strips, items, self._chunk_bytes // PIECES)]
+            self.pieces += [(kind, piece) for piece in chunks(strips, items, min(PIECE_BYTES, self._chunk_bytes))]
         if split.direct:
             self._submit(self._straight)
         self.summed_apart = bool(split.direct) or not self.pieces or self.verify == "full"
