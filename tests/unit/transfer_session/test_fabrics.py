@@ -1,8 +1,10 @@
 """Fabrics say what they are and what is wrong, before anything crashes. The libraries run in the integration tests."""
 
 import importlib
+import itertools
 import socket
 import types
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,31 @@ def test_no_more_blocks_are_queued_than_mooncake_takes(monkeypatch: pytest.Monke
         most = max(most, queued)
     assert queued == 0
     assert most <= 2048
+
+
+def test_mooncake_is_not_asked_again_about_a_batch_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never answers that: the thread would be lost."""
+    looks: Counter[int] = Counter()
+    ids = itertools.count(100)
+
+    def status(batch: int) -> int:
+        looks[batch] += 1
+        assert looks[batch] <= 3
+        return mooncake.DONE if looks[batch] == 3 else mooncake.RUNNING
+
+    fabric = fabric_on(
+        monkeypatch,
+        Engine(**WORKS | {"transfer_submit_write": lambda *args: next(ids), "transfer_check_status": status}),
+    )
+    peer = fabric.connect(fabric.address())
+    assert fabric.write(peer, blocks(5000), Deadline(5)).ok
+    left = fabric.begin(peer, blocks(10))
+    left.look()
+    assert not left.leave().settled
+    fabric._observed = "tcp"
+    monkeypatch.setattr(mooncake, "FENCE_GAP_S", 0.0)
+    assert [fabric.settle(peer) for _ in range(3)][-1]
+    assert set(looks.values()) == {3}
 
 
 @pytest.mark.parametrize("failing", ["batch_transfer_async_write", "transfer_submit_write"])

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.errors import FabricError
+from pdctl_transfer.errors import FabricError, TransferError
 from pdctl_transfer.fabric.base import Deadline, Fabric
 
 
@@ -36,6 +36,13 @@ class Area:
                     return None
                 self._lock.wait(deadline.remaining)
             return self._free.pop()
+
+    def wait(self, deadline: Deadline) -> int:
+        """A free slot. Raises TransferError PD4041 where none comes free before the deadline."""
+        slot = self.take(deadline)
+        if slot is None:
+            raise TransferError("no scratch memory came free in time", code="PD4041")
+        return slot
 
     def take_at(self, slot: int) -> int | None:
         """This slot, or another where it is not free; None where none is."""

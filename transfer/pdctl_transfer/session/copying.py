@@ -50,7 +50,7 @@ def at_address(base: int, nbytes: int) -> Bytes:
     return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(base)), dtype=np.uint8)
 
 
-def word_of(*numbers: int) -> int:
+def widest_word(*numbers: int) -> int:
     """The widest word, of 1, 2, 4 or 8 bytes, that divides all of the numbers."""
     return math.gcd(8, *numbers)
 
@@ -71,7 +71,7 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Bytes) -> None:
     whole = into[segment.at : segment.at + count * strip.bytes]
     runs = id_runs(ids[segment.start : segment.stop])
     for copy in strip.copies:
-        word = word_of(item, copy.src_offset, copy.length, base, segment.at, strip.bytes, copy.at)
+        word = widest_word(item, copy.src_offset, copy.length, base, segment.at, strip.bytes, copy.at)
         items = strided(region, item, copy.src_offset, copy, copy.src_stride, word)
         packed = strided(whole, strip.bytes, copy.at, copy, copy.length, word)
         for at, first, run in runs:
@@ -140,7 +140,7 @@ def _views(memory: Memory, rows: list[Row]) -> tuple[Words, Words]:
         step, apart = rows[1].copy.dst_offset - copy.dst_offset, rows[1].at - at
     region, base = memory.bytes(strip.dst_index), memory.regions[strip.dst_index].base
     count, stride = segment.stop - segment.start, copy.dst_stride if copy.repeats > 1 else copy.length
-    word = word_of(strip.dst_item, copy.dst_offset, copy.length, stride, base, at, strip.bytes, step, apart)
+    word = widest_word(strip.dst_item, copy.dst_offset, copy.length, stride, base, at, strip.bytes, step, apart)
     inner = (copy.repeats, len(rows), copy.length // word)
     items: Words = np.ndarray(
         (len(region) // strip.dst_item, *inner),

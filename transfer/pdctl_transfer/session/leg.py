@@ -235,9 +235,7 @@ class Leg:
 
     def _scratch(self) -> tuple[int, Scratch]:
         area = self._peer.scratch
-        slot = area.take(self.deadline)
-        if slot is None:
-            raise TransferError("no scratch memory came free in time", code="PD4041")
+        slot = area.wait(self.deadline)
         return slot, Scratch(area.base(slot), area.bytes(slot))
 
     def _return(self, slot: int, result: WriteResult, held: list[int]) -> None:

@@ -91,37 +91,33 @@ class Stream:
     def _send(self, lane: Lane, kind: str, piece: Chunk) -> bool:
         """Gather a piece and put it on the wire; False once something has failed."""
         self._see()
-        slot = self._slot(lane.leg)
-        if slot is None:
-            self._failed(lane, WriteResult(ok=False, settled=True, code="PD4041", cause="no scratch came free in time"))
-            return False
         area, tally = self._peer.scratch, lane.tallies.setdefault(kind, Tally())
+        try:
+            peer = lane.leg.reach()
+            slot = self._slot(lane.leg)
+        except TransferError as error:
+            self._failed(lane, WriteResult(ok=False, settled=True, code=error.code, cause=error.message))
+            return False
         with self._peer.gathering:
             blocks = packed_blocks(
                 self._peer.memory, piece, *lane.leg.places(kind), Scratch(area.base(slot), area.bytes(slot))
             )
         tally.blocks += len(blocks.length)
         tally.bytes += int(blocks.length.sum())
-        try:
-            writing = self._peer.me.fabric.begin(lane.leg.reach(), blocks)
-        except TransferError as error:
-            area.give(slot)
-            self._failed(lane, WriteResult(ok=False, settled=True, code=error.code, cause=error.message))
-            return False
-        flight = Flight(lane, tally, slot, writing, time.monotonic())
+        flight = Flight(lane, tally, slot, self._peer.me.fabric.begin(peer, blocks), time.monotonic())
         if not self._over(flight):
             self._flying.append(flight)
         return all(lane.result.ok and not lane.leg.deadline.passed for lane in self._lanes)
 
-    def _slot(self, leg: Leg) -> int | None:
-        """Scratch for a piece: as much as all connections can use at a time, at least one slot."""
+    def _slot(self, leg: Leg) -> int:
+        """Scratch for a piece: as much as all connections can use at a time, at least one slot. Raises PD4041."""
         while self._flying:
             if len(self._flying) < AHEAD * len(self._lanes):
                 slot = self._peer.scratch.take()
                 if slot is not None:
                     return slot
             self._wait()
-        return self._peer.scratch.take(leg.deadline)
+        return self._peer.scratch.wait(leg.deadline)
 
     def _see(self) -> None:
         """Take note of the oldest that have landed."""
