@@ -24,8 +24,10 @@ from pdctl_transfer.fabric.evidence import holds_verbs, open_listeners
 
 BATCH: Final = 1000
 TICKET_S: Final = 0.25
-POLL_S: Final = (0.0001, 0.002)
-"""Shortest and longest pause once a batch should have ended by the peer's rate."""
+POLL_S: Final = (0.0001, 0.0005)
+"""Pause between looks around the moment when a short batch should end by the peer's rate, and a long one."""
+LATE_S: Final = 0.002
+"""Longest pause after that moment."""
 LONGEST_S: Final = 0.02
 TELLING_BYTES: Final = 1 << 18
 """Batches of at least so much tell the rate."""
@@ -263,7 +265,7 @@ class MooncakeWriting:
         expected = batch.nbytes / self._peer.rate
         left = batch.began + expected - time.monotonic()
         shortest = min(POLL_S[1], max(POLL_S[0], expected / 32))
-        pause = left * 3 / 4 if left > 2 * shortest else min(POLL_S[1], max(shortest, -left / 4))
+        pause = left * 3 / 4 if left > 2 * shortest else min(LATE_S, max(shortest, -left / 4))
         time.sleep(min(LONGEST_S, pause, deadline.remaining))
 
     def leave(self) -> WriteResult:
