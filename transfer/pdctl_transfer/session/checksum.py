@@ -62,7 +62,7 @@ def weights(key: str, entry: Entry, tp: int, rank: int, offsets: Column) -> U64:
     return mix(place.astype(np.uint64) + np.uint64(zlib.crc32(key.encode()) << 31))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def positions(count: int) -> U64:
     """Weights of the positions in an id list."""
     return mix(np.arange(count, dtype=np.uint64))
