@@ -45,7 +45,7 @@ def over_http(running: Running, timeout_s: float) -> Manifest:
     url = f"{running.url}{ROUTE}"
     layout = from_url(url, timeout_s)
     if layout is None:
-        raise CollectError(f"{url}: HTTP 404")
+        raise CollectError(f"{url}: no layout is served there")
     return layout
 
 

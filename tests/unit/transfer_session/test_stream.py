@@ -110,3 +110,19 @@ def test_one_rank_that_fails_ends_the_room_at_once(failing: int) -> None:
         assert all(handle.wait_reusable(10) for handle in [*senders, *receivers])
         prefill = next(iter(w.prefill.values()))[0]
         assert prefill.scratch.free == prefill.scratch.slots
+
+
+def test_a_stream_without_scratch_ends() -> None:
+    """All of it in quarantine: every rank hears of it before the request's own time is over."""
+    soon = replace(PIECES, waiting_s=0.5, transfer_s=0.5)
+    with World(manifest("prefill", 1), manifest("decode", 4), soon) as w:
+        area = next(iter(w.prefill.values()))[0].scratch
+        taken = []
+        while (slot := area.take()) is not None:
+            taken.append(slot)
+        senders, receivers, _ = w.transfer()
+        assert {end(handle)[0] for handle in [*senders, *receivers]} <= {"PD4041", "PD4031"}
+        for slot in taken:
+            area.give(slot)
+        senders, receivers, _ = w.transfer(seed=1)
+        assert {handle.wait(10) for handle in [*senders, *receivers]} == {"confirmed"}

@@ -71,7 +71,7 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Bytes) -> None:
     whole = into[segment.at : segment.at + count * strip.bytes]
     runs = id_runs(ids[segment.start : segment.stop])
     for copy in strip.copies:
-        word = widest_word(item, copy.src_offset, copy.length, base, segment.at, strip.bytes, copy.at)
+        word = widest_word(item, copy.src_offset, copy.src_stride, copy.length, base, segment.at, strip.bytes, copy.at)
         items = strided(region, item, copy.src_offset, copy, copy.src_stride, word)
         packed = strided(whole, strip.bytes, copy.at, copy, copy.length, word)
         for at, first, run in runs:
