@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import pdctl_transfer.session.work as session_work
+import pdctl_transfer.session.bytes.work as session_work
 from pdctl.engines.reference.options import EngineOptions
 from pdctl.engines.reference.request import Request
 from pdctl.engines.reference.sampling import Sampling

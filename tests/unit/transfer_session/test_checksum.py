@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
-from pdctl_transfer.session.checksum import logical_sums, sums
-from pdctl_transfer.session.copying import Memory
-from pdctl_transfer.session.work import PairPlan
+from pdctl_transfer.session.bytes.checksum import logical_sums, sums
+from pdctl_transfer.session.bytes.copying import Memory
+from pdctl_transfer.session.bytes.work import PairPlan
 from tests.unit.transfer_session.world import Buffers, manifest, ranks
 
 EVERY = {kind: [5, 2, 9] for kind in ("kv", "mamba", "qsa_pending", "qsa_compressed")}

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from pdctl_transfer.session import sources
-from pdctl_transfer.session.cost import Way
+from pdctl_transfer.session.bytes.cost import Way
 from tests.unit.transfer_session.world import FAST, World, manifest
 
 SIZES = [((1, 1), (1, 1)), ((4, 1), (1, 1)), ((1, 1), (4, 1)), ((2, 2), (4, 1)), ((4, 2), (2, 2)), ((2, 1), (2, 2))]

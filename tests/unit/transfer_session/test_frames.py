@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdctl_transfer.session.frames import MAGIC, MAX_FRAME, FrameError, Framer
+from pdctl_transfer.session.wire.frames import MAGIC, MAX_FRAME, FrameError, Framer
 
 
 def joined(secret: bytes | None = b"s", other: bytes | None = b"s") -> tuple[Framer, Framer]:

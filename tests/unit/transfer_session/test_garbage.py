@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pdctl_transfer.session.frames import MAGIC, Framer
-from pdctl_transfer.session.messages import PROTOCOL, Ask, Beat, Hello, Query, Register, encode
 from pdctl_transfer.session.options import Rank
+from pdctl_transfer.session.wire.frames import MAGIC, Framer
+from pdctl_transfer.session.wire.messages import PROTOCOL, Ask, Beat, Hello, Query, Register, encode
 from tests.unit.transfer_session.world import FAST, World, manifest
 
 

@@ -12,7 +12,7 @@ from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Finding
 from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region, link
-from pdctl_transfer.session.work import pair_plan
+from pdctl_transfer.session.bytes.work import pair_plan
 from tests.unit.transfer_session.world import FAST, Buffers, World, manifest
 
 SHORT = replace(FAST, bootstrap_s=3.0, waiting_s=3.0, transfer_s=3.0, handshake_s=3.0)

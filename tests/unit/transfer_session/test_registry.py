@@ -5,8 +5,8 @@ import pytest
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.session import Rank, Registry
-from pdctl_transfer.session.messages import Register
 from pdctl_transfer.session.registry import Table
+from pdctl_transfer.session.wire.messages import Register
 from tests.unit.transfer_session.world import manifest
 
 

@@ -12,7 +12,8 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
 from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources, staging
-from pdctl_transfer.session.messages import (
+from pdctl_transfer.session.sending import METADATA_BYTES
+from pdctl_transfer.session.wire.messages import (
     Ask,
     Confirm,
     Done,
@@ -25,7 +26,6 @@ from pdctl_transfer.session.messages import (
     Settled,
     Start,
 )
-from pdctl_transfer.session.sending import METADATA_BYTES
 from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms, threads_left
 
 SHORT = replace(FAST, bootstrap_s=2.0, waiting_s=2.0, transfer_s=2.0)

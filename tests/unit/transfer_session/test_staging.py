@@ -15,12 +15,12 @@ from pdctl_transfer.fabric.base import Deadline
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank, cost
-from pdctl_transfer.session.area import Area
-from pdctl_transfer.session.copying import Lot, Memory, abreast, gather, scatter
-from pdctl_transfer.session.cost import Load, choose, seconds
-from pdctl_transfer.session.packing import Strip, chunk_bytes, chunks
+from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.copying import Lot, Memory, abreast, gather, scatter
+from pdctl_transfer.session.bytes.cost import Load, choose, seconds
+from pdctl_transfer.session.bytes.packing import Strip, chunk_bytes, chunks
+from pdctl_transfer.session.bytes.work import PairPlan
 from pdctl_transfer.session.staging import WINDOW, Lender, Order
-from pdctl_transfer.session.work import PairPlan
 from tests.unit.transfer_session.world import Buffers, manifest
 
 TPS = st.sampled_from([1, 2, 4])

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.session.drive.workers import Workers
 
 
 def names(prefix: str) -> list[str]:

@@ -4,9 +4,9 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.leg import Leg
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
-from pdctl_transfer.session.messages import Ask
-from pdctl_transfer.session.recent import Recent
+from pdctl_transfer.session.machine.recent import Recent
 from pdctl_transfer.session.sending import Room
+from pdctl_transfer.session.wire.messages import Ask
 
 
 class Book:

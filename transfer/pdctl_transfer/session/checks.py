@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Finding, Pair, judge
+from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.options import Region
-from pdctl_transfer.session.work import Part
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.identity import Identity

@@ -13,24 +13,24 @@ import numpy as np
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session import messages
-from pdctl_transfer.session.area import Area
+from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.copying import Memory
+from pdctl_transfer.session.bytes.packing import Strip, chunks
+from pdctl_transfer.session.bytes.verify import verify
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
-from pdctl_transfer.session.client import Address
-from pdctl_transfer.session.copying import Memory
+from pdctl_transfer.session.drive.client import Address
+from pdctl_transfer.session.drive.loop import Loop
+from pdctl_transfer.session.drive.workers import Workers
 from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
-from pdctl_transfer.session.loop import Loop
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.packing import Strip, chunks
 from pdctl_transfer.session.quarantine import Quarantine
 from pdctl_transfer.session.receiving import ReceiveHandle, Request, Source
 from pdctl_transfer.session.sources import Finder
 from pdctl_transfer.session.staging import HANDS, Lender, Order
 from pdctl_transfer.session.timers import Timer
-from pdctl_transfer.session.verify import verify
-from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.session.wire import messages
 from pdctl_transfer.telemetry import Telemetry
 
 ANSWERS = messages.Ready | messages.Start | messages.Landed | messages.Done | messages.Failed | messages.Settled

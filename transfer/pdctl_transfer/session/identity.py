@@ -12,8 +12,8 @@ from pdctl_transfer.layout.manifest import Manifest, Stage
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.rules.outcome import Finding
 from pdctl_transfer.session.life import Side
-from pdctl_transfer.session.messages import PROTOCOL, Hello
 from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.wire.messages import PROTOCOL, Hello
 
 Check = Callable[[Manifest, Manifest], Iterable[Finding]]
 

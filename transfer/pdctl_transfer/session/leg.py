@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult, finish
 from pdctl_transfer.plan import bind
-from pdctl_transfer.session.checksum import sums
-from pdctl_transfer.session.cost import Way
+from pdctl_transfer.session.bytes.checksum import sums
+from pdctl_transfer.session.bytes.cost import Way
+from pdctl_transfer.session.bytes.packing import Chunk, chunks
+from pdctl_transfer.session.bytes.work import Part
+from pdctl_transfer.session.bytes.writer import Scratch, gathered, staged_blocks
+from pdctl_transfer.session.drive.workers import Job
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
-from pdctl_transfer.session.messages import Ask, Grant, Landed, Settled
 from pdctl_transfer.session.options import Region
-from pdctl_transfer.session.packing import Chunk, chunks
-from pdctl_transfer.session.work import Part
-from pdctl_transfer.session.workers import Job
-from pdctl_transfer.session.writer import Scratch, gathered, staged_blocks
+from pdctl_transfer.session.wire.messages import Ask, Grant, Landed, Settled
 from pdctl_transfer.telemetry import Tally, Telemetry
 
 if TYPE_CHECKING:

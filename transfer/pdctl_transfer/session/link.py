@@ -11,11 +11,11 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Peer
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
+from pdctl_transfer.session.bytes.work import PairPlan, pair_plan
+from pdctl_transfer.session.drive.loop import Channel
 from pdctl_transfer.session.identity import Identity, region_fault
 from pdctl_transfer.session.life import Failure, Side
-from pdctl_transfer.session.loop import Channel
-from pdctl_transfer.session.messages import Agree, AnyMessage, Beat, Bye, Hello, Refuse
-from pdctl_transfer.session.work import PairPlan, pair_plan
+from pdctl_transfer.session.wire.messages import Agree, AnyMessage, Beat, Bye, Hello, Refuse
 
 REFUSED_S = 0.5
 """How long a refused link stands, so that the refused side can answer."""

@@ -12,24 +12,24 @@ from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session import messages
-from pdctl_transfer.session.area import Area
 from pdctl_transfer.session.book import Book
+from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.copying import Memory
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
-from pdctl_transfer.session.client import Registration
-from pdctl_transfer.session.copying import Memory
+from pdctl_transfer.session.drive.client import Registration
+from pdctl_transfer.session.drive.listener import Listener
+from pdctl_transfer.session.drive.loop import Channel, Loop
+from pdctl_transfer.session.drive.workers import Workers
 from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.leg import Leg, Sent
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
-from pdctl_transfer.session.listener import Listener
-from pdctl_transfer.session.loop import Channel, Loop
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.sending import Room, SendHandle
 from pdctl_transfer.session.settlement import Settlement
 from pdctl_transfer.session.stream import Stream
 from pdctl_transfer.session.timers import Timer
-from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.session.wire import messages
 from pdctl_transfer.telemetry import Telemetry
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Final
 
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.client import Address
+from pdctl_transfer.session.drive.client import Address
+from pdctl_transfer.session.drive.loop import Loop
 from pdctl_transfer.session.identity import Identity
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
-from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.messages import AnyMessage, Query, Settled
+from pdctl_transfer.session.wire.messages import AnyMessage, Query, Settled
 
 RETRY_S: Final = 0.5
 Key = tuple[int, str]

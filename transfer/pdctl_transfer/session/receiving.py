@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.client import Address
-from pdctl_transfer.session.cost import Way
+from pdctl_transfer.session.bytes.cost import Way
+from pdctl_transfer.session.bytes.work import Part
+from pdctl_transfer.session.drive.client import Address
 from pdctl_transfer.session.life import Failure, Handle
 from pdctl_transfer.session.link import Link
 from pdctl_transfer.session.options import Options
 from pdctl_transfer.session.staging import Order
 from pdctl_transfer.session.timers import Timer
-from pdctl_transfer.session.work import Part
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.decode import DecodePeer

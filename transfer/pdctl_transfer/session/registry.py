@@ -10,10 +10,10 @@ from collections import OrderedDict
 from pdctl_transfer.errors import FabricError, TransferError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
-from pdctl_transfer.session.listener import Listener
-from pdctl_transfer.session.loop import Channel, Loop
-from pdctl_transfer.session.messages import AnyMessage, Beat, Bye, Lookup, Register, RoomAt, Route, Served
+from pdctl_transfer.session.drive.listener import Listener
+from pdctl_transfer.session.drive.loop import Channel, Loop
 from pdctl_transfer.session.options import Rank
+from pdctl_transfer.session.wire.messages import AnyMessage, Beat, Bye, Lookup, Register, RoomAt, Route, Served
 
 TTL_S = 15.0
 MAX_ROOMS = 65536

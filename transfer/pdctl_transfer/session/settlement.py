@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.session.drive.loop import Loop
+from pdctl_transfer.session.drive.workers import Workers
 from pdctl_transfer.session.leg import Leg
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.recent import Recent
-from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.session.machine.recent import Recent
 
 PROVE_EVERY_S: Final = 1.0
 UNPROVEN_S: Final = 60.0

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.client import Address, Routes
-from pdctl_transfer.session.cost import Load, Way, choose
+from pdctl_transfer.session.bytes.cost import Load, Way, choose
+from pdctl_transfer.session.bytes.packing import id_runs
+from pdctl_transfer.session.bytes.work import pair_plan
+from pdctl_transfer.session.drive.client import Address, Routes
+from pdctl_transfer.session.drive.loop import Loop
 from pdctl_transfer.session.identity import Identity
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link, LinkOwner
-from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.messages import Ask, Decline, Route
-from pdctl_transfer.session.packing import id_runs
 from pdctl_transfer.session.receiving import Request, Source
-from pdctl_transfer.session.work import pair_plan
+from pdctl_transfer.session.wire.messages import Ask, Decline, Route
 
 
 class Finder:

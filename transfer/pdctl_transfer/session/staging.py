@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.session.area import Area
-from pdctl_transfer.session.copying import Lot, Memory, scatter
-from pdctl_transfer.session.loop import Loop
-from pdctl_transfer.session.packing import Chunk, chunk_bytes
-from pdctl_transfer.session.workers import Workers
+from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.copying import Lot, Memory, scatter
+from pdctl_transfer.session.bytes.packing import Chunk, chunk_bytes
+from pdctl_transfer.session.drive.loop import Loop
+from pdctl_transfer.session.drive.workers import Workers
 
 WINDOW: Final = 3
 """Chunks of one source under way at once: one on the wire, one being scattered, one in the control channel."""

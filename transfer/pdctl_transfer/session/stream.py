@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import AHEAD, LEFT, Deadline, WriteResult, Writing
+from pdctl_transfer.session.bytes.packing import Chunk
+from pdctl_transfer.session.bytes.writer import Scratch, packed_blocks
 from pdctl_transfer.session.leg import Leg, Outcome
-from pdctl_transfer.session.packing import Chunk
-from pdctl_transfer.session.writer import Scratch, packed_blocks
 from pdctl_transfer.telemetry import Tally
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from pdctl_transfer.session.drive.loop import Loop
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.loop import Loop
 
 
 class Timer:

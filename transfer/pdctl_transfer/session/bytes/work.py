@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plan import Plan, RankId, make_plan
-from pdctl_transfer.session.cost import Way
-from pdctl_transfer.session.packing import Strip, strips
+from pdctl_transfer.session.bytes.cost import Way
+from pdctl_transfer.session.bytes.packing import Strip, strips
 
 Column = NDArray[np.int64]
 

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.fabric.base import Blocks
-from pdctl_transfer.session.copying import Memory, gather
+from pdctl_transfer.session.bytes.copying import Memory, gather
+from pdctl_transfer.session.bytes.packing import Chunk, Segment, id_runs
 from pdctl_transfer.session.options import Region
-from pdctl_transfer.session.packing import Chunk, Segment, id_runs
 
 Column = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, id_runs
 from pdctl_transfer.session.options import Region
-from pdctl_transfer.session.packing import Chunk, Column, Copy, Segment, id_runs
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.unsignedinteger]

@@ -4,8 +4,8 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from pdctl_transfer.session.loop import Channel, Loop
-from pdctl_transfer.session.messages import AnyMessage
+from pdctl_transfer.session.drive.loop import Channel, Loop
+from pdctl_transfer.session.wire.messages import AnyMessage
 
 MAX_GUESTS: Final = 256
 GREETING_S: Final = 10.0

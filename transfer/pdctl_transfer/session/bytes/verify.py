@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.session.checksum import sums
-from pdctl_transfer.session.copying import Memory
+from pdctl_transfer.session.bytes.checksum import sums
+from pdctl_transfer.session.bytes.copying import Memory
+from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.options import Verify
-from pdctl_transfer.session.work import Part
 
 
 def verify(

@@ -8,7 +8,7 @@ its bytes; the figures are orders of magnitude of each transport, measured where
 from typing import Final, Literal, NamedTuple
 
 from pdctl_transfer.fabric.base import Transport
-from pdctl_transfer.session.packing import Strip
+from pdctl_transfer.session.bytes.packing import Strip
 
 Way = Literal["direct", "packed", "staged"]
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pdctl_transfer.session.loop import Channel, Loop
-from pdctl_transfer.session.messages import AnyMessage, Beat, Bye, Lookup, Message, Register, RoomAt, Route
+from pdctl_transfer.session.drive.loop import Channel, Loop
 from pdctl_transfer.session.options import Options
+from pdctl_transfer.session.wire.messages import AnyMessage, Beat, Bye, Lookup, Message, Register, RoomAt, Route
 
 BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 POLL_S: Final = 0.1

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_units, total_units
 from pdctl_transfer.layout.manifest import Entry, Manifest
-from pdctl_transfer.session.copying import Memory, Words, strided
+from pdctl_transfer.session.bytes.copying import Memory, Words, strided
+from pdctl_transfer.session.bytes.packing import Copy, Strip
+from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.life import Side
 from pdctl_transfer.session.options import Rank, Verify
-from pdctl_transfer.session.packing import Copy, Strip
-from pdctl_transfer.session.work import Part
 
 U64 = NDArray[np.uint64]
 Column = NDArray[np.int64]

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pdctl_transfer.session.frames import FrameError, Framer
-from pdctl_transfer.session.messages import PROTOCOL, AnyMessage, Beat, Message, decode, encode
+from pdctl_transfer.session.wire.frames import FrameError, Framer
+from pdctl_transfer.session.wire.messages import PROTOCOL, AnyMessage, Beat, Message, decode, encode
 
 
 class Loop:

@@ -6,7 +6,7 @@ peer would misread.
 
 from msgspec import Struct, msgpack
 
-from pdctl_transfer.session.cost import Way
+from pdctl_transfer.session.bytes.cost import Way
 from pdctl_transfer.session.options import Rank, Region, Verify
 
 PROTOCOL = 1

@@ -1,0 +1,1 @@
+"""What crosses the wire: frames and typed messages. No state of a request."""
