@@ -14,7 +14,8 @@ from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Deadline
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session import Rank, cost
+from pdctl_transfer.session import Rank
+from pdctl_transfer.session.bytes import cost
 from pdctl_transfer.session.bytes.area import Area
 from pdctl_transfer.session.bytes.copying import Lot, Memory, abreast, gather, scatter
 from pdctl_transfer.session.bytes.cost import Load, choose, seconds
