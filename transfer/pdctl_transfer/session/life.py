@@ -7,27 +7,8 @@ confirmed | failed. It only moves forward, the first end is the end, and whateve
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Literal
 
-from msgspec import Struct
-
-State = Literal["bootstrapping", "waiting", "transferring", "confirmed", "failed"]
-Side = Literal["prefill", "decode"]
-
-ORDER: Final[tuple[State, ...]] = ("bootstrapping", "waiting", "transferring", "confirmed", "failed")
-ENDS: Final = frozenset({"confirmed", "failed"})
-
-
-class Failure(Struct, frozen=True):
-    """Why a request failed: a catalog code, the first cause in words, and the side that is to blame."""
-
-    code: str
-    cause: str
-    side: Side
-
-    def __str__(self) -> str:
-        return f"{self.code} ({self.side}) {self.cause}"
-
+from pdctl_transfer.session.failure import ENDS, ORDER, Failure, Side, State
 
 class Life:
     """State, failure and quarantine of one request. Moved by one loop thread, read by any."""

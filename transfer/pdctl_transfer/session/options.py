@@ -5,6 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 Verify = Literal["none", "sample", "full"]
+Way = Literal["direct", "packed", "staged"]
+"""How a kind of state travels from one rank to another: block by block, gathered by the sender, or put into place by the
+receiver out of its staging area."""
 
 
 class Rank(Struct, frozen=True, order=True):
@@ -47,6 +50,8 @@ class Options(Struct, frozen=True):
     heartbeat_s: float = 1.0
     silent_s: float = 10.0
     """A peer that said nothing for so long is taken for frozen; its requests fail, its buffers are quarantined."""
+    regain_s: float = 3.0
+    """A connection that ended is expected back for so long; then what was asked over it has failed."""
     linger_s: float = 1.0
     """What may still lie in socket buffers of a peer that is gone is taken to have landed after so long."""
 

@@ -1,33 +1,36 @@
-"""Failures of rooms that one side has ended and the other has not spoken of yet. Bounded in number and in time."""
+"""What ended a while ago, bounded in number and in time: for whoever speaks of it late."""
 
-import time
 from collections import OrderedDict
-from typing import Final
-
-from pdctl_transfer.session.life import Failure
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
 MOST: Final = 4096
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
-class Recent:
-    """The failures of the last `within_s` seconds, at most MOST of them."""
+class Recent(Generic[Key, Value]):
+    """The values of the last `within_s` seconds, at most MOST of them."""
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s
-        self._rooms: OrderedDict[int, tuple[float, Failure]] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
 
-    def put(self, room: int, failure: Failure) -> None:
+    def put(self, key: Key, value: Value, now: float) -> None:
         """Remember it."""
-        self._rooms[room] = (time.monotonic(), failure)
-        self._rooms.move_to_end(room)
-        if len(self._rooms) > MOST:
-            self._rooms.popitem(last=False)
+        self._kept[key] = (now, value)
+        self._kept.move_to_end(key)
+        if len(self._kept) > MOST:
+            self._kept.popitem(last=False)
 
-    def get(self, room: int) -> Failure | None:
-        """The failure, if it is recent."""
-        at, failure = self._rooms.get(room, (0.0, None))
-        return failure if failure is not None and time.monotonic() - at < self._within_s else None
+    def knows(self, key: Key, now: float) -> bool:
+        """Whether it is remembered."""
+        return key in self._kept and now - self._kept[key][0] < self._within_s
 
-    def forget(self, room: int) -> None:
-        """The room begins anew."""
-        self._rooms.pop(room, None)
+    def get(self, key: Key, now: float) -> Value | None:
+        """The value, if it is recent."""
+        return self._kept[key][1] if self.knows(key, now) else None
+
+    def forget(self, key: Key) -> None:
+        """It begins anew."""
+        self._kept.pop(key, None)

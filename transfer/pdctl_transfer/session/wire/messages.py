@@ -4,12 +4,16 @@ Unknown fields at the end of a message are ignored, so a newer minor version may
 peer would misread.
 """
 
-from msgspec import Struct, msgpack
+from typing import Annotated
 
-from pdctl_transfer.session.bytes.cost import Way
-from pdctl_transfer.session.options import Rank, Region, Verify
+from msgspec import Meta, Struct, msgpack
 
-PROTOCOL = 1
+from pdctl_transfer.session.failure import Side
+from pdctl_transfer.session.options import Rank, Region, Verify, Way
+
+PROTOCOL = 2
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""What fits an address or a count."""
 
 
 class Message(Struct, frozen=True, array_like=True):
@@ -74,6 +78,8 @@ class Hello(Message, frozen=True, tag="H"):
     address: bytes
     regions: tuple[Region, ...]
     chunk_bytes: int
+    pulse: int = 0
+    """A port that the process listens on as long as it lives, and on which it says nothing."""
 
 
 class Agree(Message, frozen=True, tag="A"):
@@ -83,15 +89,16 @@ class Agree(Message, frozen=True, tag="A"):
 
 
 class Refuse(Message, frozen=True, tag="X"):
-    """No link between us, and why. Decode adds the rooms that waited for it, so that both sides fail them."""
+    """No link between us, and why. Decode declines the rooms that waited for it, so that both sides fail them."""
 
     code: str
     cause: str
-    rooms: tuple[int, ...] = ()
 
 
 class Ask(Message, frozen=True, tag="Q"):
-    """Decode to prefill: write this room's state to these ids (little-endian int64), each kind in this way."""
+    """Decode to prefill: write this room's state to these ids (little-endian int64), each kind in this way. Said again
+    after a cut: all that prefill has said of the attempt is then said again, too.
+    """
 
     room: int
     attempt: str
@@ -119,8 +126,8 @@ class Grant(Message, frozen=True, tag="G"):
 
     room: int
     attempt: str
-    chunk: int
-    base: int
+    chunk: Number
+    base: Number
 
 
 class Landed(Message, frozen=True, tag="N"):
@@ -128,7 +135,7 @@ class Landed(Message, frozen=True, tag="N"):
 
     room: int
     attempt: str
-    chunk: int
+    chunk: Number
 
 
 class Done(Message, frozen=True, tag="D"):
@@ -154,7 +161,7 @@ class Failed(Message, frozen=True, tag="F"):
     attempt: str
     code: str
     cause: str
-    side: str
+    side: Side
 
 
 class Decline(Message, frozen=True, tag="K"):
@@ -163,18 +170,18 @@ class Decline(Message, frozen=True, tag="K"):
     room: int
     code: str
     cause: str
-    side: str
+    side: Side
 
 
-class Query(Message, frozen=True, tag="?"):
-    """Decode to prefill, after a link was lost: is anything of this attempt still under way?"""
+class Withdraw(Message, frozen=True, tag="W"):
+    """Decode to prefill: I asked the wrong rank. No failure; `Settled` answers."""
 
     room: int
     attempt: str
 
 
 class Settled(Message, frozen=True, tag="E"):
-    """Prefill to decode: nothing more of this attempt will be written."""
+    """Prefill to decode: nothing more of this attempt will be written, whatever is said of it later."""
 
     room: int
     attempt: str
@@ -202,10 +209,13 @@ AnyMessage = (
     | Confirm
     | Failed
     | Decline
-    | Query
+    | Withdraw
     | Settled
     | Bye
 )
+
+ANSWERS = Ready | Start | Landed | Done | Failed | Settled
+"""What a prefill rank says about a request."""
 
 _decoder: msgpack.Decoder[AnyMessage] = msgpack.Decoder(AnyMessage)
 encode = msgpack.Encoder().encode

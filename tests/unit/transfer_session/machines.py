@@ -1,0 +1,509 @@
+"""Both machines without a driver: a model of a wire, of workers and of memory that can do whatever real ones can.
+
+Two prefill and two decode ranks, each of which talks to both of the other side. Nothing here waits or sleeps: time,
+messages, jobs and accidents are moves that a test makes.
+"""
+
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import Any
+
+from pdctl_transfer.plan import RankId
+from pdctl_transfer.session.failure import Failure
+from pdctl_transfer.session.machine import actions as do
+from pdctl_transfer.session.machine import events as on
+from pdctl_transfer.session.machine.leg import Cut
+from pdctl_transfer.session.machine.receiver import Receiver
+from pdctl_transfer.session.machine.sender import Sender
+from pdctl_transfer.session.options import Options
+from pdctl_transfer.session.wire import messages as say
+
+OPTIONS = Options(bootstrap_s=60, waiting_s=300, transfer_s=60, regain_s=3)
+RANKS = (RankId(0, 0), RankId(0, 1))
+SLOTS = 4
+SCRATCH = 4
+REGISTRY = ("registry", 1)
+
+
+class Handle:
+    """What an engine sees of a room on one rank."""
+
+    def __init__(self, rank: "Rank", room: int, attempt: str = "") -> None:
+        self.rank, self.room, self.attempt = rank, room, attempt
+        self.use = rank.world.uses[room]
+        self.ends: list[Failure | None] = []
+        self.released = 0
+
+    @property
+    def code(self) -> str:
+        """How it ended: empty where it has not, or a failure's code."""
+        if not self.ends:
+            return ""
+        return self.ends[0].code if self.ends[0] is not None else "confirmed"
+
+
+class Job:
+    """Work that a machine started. `late`: writes that go on after the job has ended, by leg."""
+
+    def __init__(self, rank: "Rank", number: int, work: do.Work) -> None:
+        self.rank, self.number, self.work = rank, number, work
+        self.begun = self.abandoned = False
+        self.scratch: int | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.rank}#{self.number} {self.work}"
+
+    @property
+    def legs(self) -> tuple[on.Key, ...]:
+        """The legs that it serves."""
+        return self.work.legs if isinstance(self.work, do.Packed) else (self.work.leg,)  # type: ignore[union-attr]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it moves bytes to the other side."""
+        return isinstance(self.work, do.Straight | do.Packed | do.Staged)
+
+
+class Rank:
+    """A process with one machine."""
+
+    def __init__(self, world: "Model", side: str, rank: RankId, serial: int) -> None:
+        self.world, self.side, self.rank = world, side, rank
+        self.name = f"{side}{rank.tp}.{serial}"
+        self.machine: Any = (
+            Sender(OPTIONS, self.cut)
+            if side == "prefill"
+            else Receiver(OPTIONS, SLOTS, lambda key, rank: world.shapes[key[0]].chunks, lambda at: None)
+        )
+        self.handles: dict[int, Handle] = {}
+        self.timers: dict[on.Timer, float] = {}
+        self.jobs: dict[int, Job] = {}
+        self.late: dict[on.Key, list[do.Work]] = defaultdict(list)
+        """Writes of legs that may still land although their jobs have ended."""
+        self.free = list(range(SLOTS if side == "decode" else SCRATCH))
+        self.wishes: deque[do.Borrow] = deque()
+        self.lent: dict[int, do.Borrow] = {}
+        self.finding: dict[on.Key, do.Find] = {}
+        self.alive = True
+        self.closing = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def cut(self, peer: str, ask: say.Ask, sent: object) -> Cut | Failure:
+        return self.world.shapes[ask.room]
+
+    def take(self, event: Any) -> None:
+        """Tell the machine, and do what it wants."""
+        if not self.alive:
+            return
+        for action in self.machine.handle(event):
+            getattr(self, f"_{type(action).__name__.lower()}")(action)
+
+    def _sendmessage(self, a: do.SendMessage) -> None:
+        self.world.send(self, a.peer, a.message)
+
+    def _askfor(self, a: do.AskFor) -> None:
+        self.world.send(self, a.peer, say.Ask(*a.key, {}, {}, "none"))
+
+    def _find(self, a: do.Find) -> None:
+        self.finding[a.key] = a
+
+    def _unfind(self, a: do.Unfind) -> None:
+        self.finding.pop(a.key, None)
+
+    def _want(self, a: do.Want) -> None:
+        pass
+
+    def _announce(self, a: do.Announce) -> None:
+        pass
+
+    def _startjob(self, a: do.StartJob) -> None:
+        assert a.job not in self.jobs
+        self.jobs[a.job] = Job(self, a.job, a.work)
+
+    def _abandonjob(self, a: do.AbandonJob) -> None:
+        if a.job in self.jobs:
+            self.jobs[a.job].abandoned = True
+
+    def _borrow(self, a: do.Borrow) -> None:
+        self.wishes.append(a)
+
+    def _unborrow(self, a: do.Unborrow) -> None:
+        self.wishes = deque(w for w in self.wishes if (w.key, w.rank) != (a.key, a.rank))
+
+    def _giveback(self, a: do.GiveBack) -> None:
+        for slot in a.slots:
+            assert slot not in self.free, f"{self.name}: slot {slot} given back twice"
+            self.free.append(slot)
+            self.lent.pop(slot, None)
+
+    def _stuck(self, a: do.Stuck) -> None:
+        assert not set(a.slots) & set(self.free)
+
+    def _arm(self, a: do.Arm) -> None:
+        self.timers[a.timer] = a.at
+
+    def _cancel(self, a: do.Cancel) -> None:
+        self.timers.pop(a.timer, None)
+
+    def _advance(self, a: do.Advance) -> None:
+        assert not self.handles[a.handle].ends
+
+    def _deliver(self, a: do.Deliver) -> None:
+        pass
+
+    def _end(self, a: do.End) -> None:
+        self.handles[a.handle].ends.append(a.failure)
+
+    def _release(self, a: do.Release) -> None:
+        self.handles[a.handle].released += 1
+
+    def _count(self, a: do.Count) -> None:
+        pass
+
+    def _forget(self, a: do.Forget) -> None:
+        pass
+
+
+class Link:
+    """A connection between a prefill and a decode rank, and what is on its way over it."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.fresh = True
+        """It never stood; only then can the pair be refused."""
+        self.refused: Failure | None = None
+        self.queues: dict[str, deque[Any]] = {"prefill": deque(), "decode": deque()}
+        """Messages on their way to that side."""
+
+
+class Model:
+    """All of it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.serials = itertools.count(1)
+        self.handle_numbers = itertools.count(1)
+        self.attempts = itertools.count(1)
+        self.shapes: dict[int, Cut] = {}
+        self.uses: dict[int, int] = defaultdict(int)
+        """How often a room number was used before."""
+        self.causes: dict[int, int] = defaultdict(int)
+        """Things that happened to a room after which its end is not a success, or its two sides may differ."""
+        self.ranks: dict[str, Rank] = {}
+        self.past: list[Rank] = []
+        self.links: dict[tuple[str, str], Link] = {}
+        for side in ("prefill", "decode"):
+            for rank in RANKS:
+                self.start(side, rank)
+
+    # Moves.
+
+    def start(self, side: str, rank: RankId) -> Rank:
+        made = Rank(self, side, rank, next(self.serials))
+        self.ranks[made.name] = made
+        for other in self.side("decode" if side == "prefill" else "prefill"):
+            self.links[self.pair(made, other)] = Link()
+        return made
+
+    def open(self, shape: Cut, ranks: tuple[Rank, ...], number: int) -> None:
+        self.shapes[number] = shape
+        self.uses[number] += 1
+        self.causes[number] = 0
+        for rank in ranks:
+            attempt = f"a{next(self.attempts)}" if rank.side == "decode" else ""
+            handle = Handle(rank, number, attempt)
+            serial = next(self.handle_numbers)
+            rank.handles[serial] = handle
+            rank.take(on.Opened(self.now, serial, number, None, attempt, REGISTRY))
+            if rank.side == "prefill":
+                rank.take(on.Sent(self.now, serial, object(), b"m"))
+
+    def abort(self, rank: Rank, serial: int) -> None:
+        side: Any = rank.side
+        self.causes[rank.handles[serial].room] += not rank.handles[serial].ends
+        rank.take(on.Aborted(self.now, serial, Failure("PD4033", "aborted", side)))
+
+    def route(self, rank: Rank, key: on.Key) -> None:
+        rank.finding.pop(key)
+        targets = tuple(on.Target(p.rank, p.name, (p.name, 1)) for p in self.side("prefill"))
+        complete = len(targets) == len(RANKS)
+        rank.take(on.Routed(self.now, key, targets if complete else (), "" if complete else "ranks missing"))
+
+    def lend(self, rank: Rank) -> None:
+        wish = rank.wishes.popleft()
+        slot = rank.free.pop()
+        rank.lent[slot] = wish
+        rank.take(on.Lent(self.now, wish.key, wish.rank, wish.number, slot, 1000 + slot))
+
+    def connect(self, key: tuple[str, str]) -> None:
+        link, (p, d) = self.links[key], self.both(key)
+        if link.refused is not None:
+            return
+        link.up, link.fresh = True, False
+        for rank, other in ((p, d), (d, p)):
+            rank.take(on.LinkReady(self.now, other.name, other.name))
+
+    def cut(self, key: tuple[str, str]) -> None:
+        link = self.links[key]
+        link.up = False
+        for queue in link.queues.values():
+            queue.clear()
+        for rank, other in self.ways(key):
+            rank.take(on.LinkBroken(self.now, other.name, self.failure("PD4004", other)))
+
+    def refuse(self, key: tuple[str, str]) -> None:
+        """The handshake says no: decode declines over the same connection, then it ends."""
+        link = self.links[key]
+        link.refused = Failure("PD1001", "page sizes", "prefill")
+        p, d = self.both(key)
+        d.take(on.LinkRefused(self.now, p.name, link.refused))
+        p.take(on.LinkRefused(self.now, d.name, link.refused))
+
+    def deliver(self, key: tuple[str, str], to: str, at: int = 0) -> None:
+        queue = self.links[key].queues[to]
+        queue.rotate(-at)
+        message = queue.popleft()
+        queue.rotate(at)
+        p, d = self.both(key)
+        if to == "decode":
+            d.take(on.Heard(self.now, p.name, message))
+        elif isinstance(message, say.Ask):
+            p.take(on.Asked(self.now, d.name, d.rank, 0, RANKS, message))
+        else:
+            p.take(on.Heard(self.now, d.name, message))
+
+    def begin(self, job: Job) -> None:
+        job.begun = True
+        if isinstance(job.work, do.Straight | do.Packed | do.Staged | do.Sum):
+            if job.scratch is None and isinstance(job.work, do.Packed | do.Staged) and job.rank.free:
+                job.scratch = job.rank.free.pop()
+            for leg in job.legs:
+                job.rank.take(on.Began(self.now, leg))
+
+    def finish(self, job: Job, how: str) -> None:
+        """well, again (a failure worth another try), failed, late (the same, and something goes on), broke."""
+        rank = job.rank
+        del rank.jobs[job.number]
+        held = (job.scratch,) if job.scratch is not None else ()
+        if isinstance(job.work, do.Place | do.Check):
+            if how == "broke":
+                self.causes[job.work.key[0]] += 1
+                rank.take(on.JobBroke(self.now, job.number, Failure("PD4042", "defect", "decode")))
+            else:
+                bad = how == "failed" and isinstance(job.work, do.Check)
+                self.causes[job.work.key[0]] += bad
+                rank.take(on.JobDone(self.now, job.number, fault="differs" if bad else ""))
+            return
+        late = how == "late" and job.writes
+        if late:
+            for leg in job.legs:
+                rank.late[leg].append(job.work)
+        elif held:
+            rank.free.append(held[0])
+            held = ()
+        if how == "broke":
+            for leg in job.legs:
+                self.causes[leg[0]] += 1
+            failure = Failure("PD4042", "defect", "prefill")
+            rank.take(on.JobBroke(self.now, job.number, failure, not job.writes or not late, held))
+            return
+        if isinstance(job.work, do.Prove):
+            ok = not rank.late[job.work.leg] or self.dead(rank, job.work.leg)
+            rank.take(on.JobDone(self.now, job.number, (on.Result(job.work.leg, ok),)))
+            return
+        ran = job.begun and not (job.abandoned and how == "well")
+        failure = None if how == "well" else Failure("PD4011", "broken", "decode")
+        if failure is not None:
+            for leg in job.legs:
+                self.causes[leg[0]] += how == "failed" or len(self.shapes) > 0
+        results = []
+        for n, leg in enumerate(job.legs):
+            results.append(
+                on.Result(leg, ran and failure is None, not late, failure, {}, held if n == 0 else (), how != "failed")
+            )
+        rank.take(on.JobDone(self.now, job.number, tuple(results)))
+
+    def drain(self, rank: Rank) -> None:
+        """What the fabric had queued has landed."""
+        rank.late.clear()
+
+    def kill(self, rank: Rank) -> None:
+        rank.alive = False
+        del self.ranks[rank.name]
+        self.past.append(rank)
+        for key in [key for key in self.links if rank.name in key]:
+            (other,) = (self.ranks[name] for name in key if name != rank.name)
+            del self.links[key]
+            other.take(on.LinkBroken(self.now, rank.name, self.failure("PD4004", rank)))
+            if rank.side == "prefill":  # decode looks, and finds that the process has ended
+                other.take(on.PeerGone(self.now, rank.name, self.failure("PD4004", rank)))
+        for other in self.ranks.values():
+            for handle in other.handles.values():
+                self.causes[handle.room] += 2
+
+    def silent(self, rank: Rank, other: Rank) -> None:
+        for handle in rank.handles.values():
+            self.causes[handle.room] += not handle.ends
+        rank.take(on.LinkSilent(self.now, other.name, self.failure("PD4005", other)))
+
+    def close(self, rank: Rank) -> None:
+        rank.closing = True
+        for handle in rank.handles.values():
+            self.causes[handle.room] += not handle.ends
+        rank.take(on.Closing(self.now, self.failure("PD4034", rank)))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for rank in list(self.ranks.values()):
+            for timer, at in sorted(rank.timers.items(), key=lambda entry: entry[1]):
+                if at <= self.now and rank.timers.get(timer) == at:
+                    del rank.timers[timer]
+                    if timer[0] in {"room", "peer"}:
+                        for handle in rank.handles.values():
+                            self.causes[handle.room] += not handle.ends
+                    rank.take(on.TimerFired(self.now, timer))
+
+    def calm(self) -> None:
+        """Everything gets well: links stand, messages arrive in order, jobs end, time passes. Until nothing moves."""
+        for _ in range(400):
+            moved = self.step_well()
+            if not moved:
+                if not any(rank.timers for rank in self.ranks.values()):
+                    return
+                self.pass_time(min(at for rank in self.ranks.values() for at in rank.timers.values()) - self.now)
+        raise AssertionError("it never comes to rest")
+
+    def step_well(self) -> bool:
+        """One round of all that can happen without an accident."""
+        moved = False
+        for key, link in list(self.links.items()):
+            if not link.up and link.refused is None:
+                self.connect(key)
+                moved = True
+        for rank in list(self.ranks.values()):
+            for key in list(rank.finding):
+                if len(self.side("prefill")) == len(RANKS):
+                    self.route(rank, key)
+                    moved = True
+            while rank.side == "decode" and rank.wishes and rank.free:
+                self.lend(rank)
+                moved = True
+            moved |= bool(rank.late)
+            self.drain(rank)
+            for job in list(rank.jobs.values()):
+                moved = True
+                self.begin(job)
+                self.finish(job, "well")
+        for key, link in list(self.links.items()):
+            for to in ("prefill", "decode"):
+                for _ in range(len(link.queues[to])):
+                    moved = True
+                    self.deliver(key, to)
+        return moved
+
+    # What must hold.
+
+    def violations(self) -> Iterator[str]:
+        """Everything that is wrong now."""
+        for rank in [*self.ranks.values(), *self.past]:
+            for handle in rank.handles.values():
+                if len(handle.ends) > 1:
+                    yield f"{rank.name} room {handle.room}: ended {len(handle.ends)} times"
+                if handle.released > 1 or (handle.released and not handle.ends):
+                    yield f"{rank.name} room {handle.room}: released {handle.released} times, ended {len(handle.ends)}"
+        for p in self.side("prefill"):
+            for key, slot in self.under_way(p):
+                for d in self.side("decode"):
+                    for handle in d.handles.values():
+                        if (handle.room, handle.attempt) == key and handle.released:
+                            yield f"{p.name} may still write {key}, whose pages {d.name} has given away"
+                    if slot is not None and any(handle.attempt == key[1] for handle in d.handles.values()):
+                        wish = d.lent.get(slot - 1000)
+                        if wish is None or wish.key != key:
+                            yield f"{p.name} may still write slot {slot - 1000} for {key}, which {d.name} lent elsewhere"
+            for job in p.jobs.values():
+                if job.writes and job.begun:
+                    for leg in job.legs:
+                        for handle in p.handles.values():
+                            if handle.room == leg[0] and handle.released and handle.code != "confirmed":
+                                # a room number may be in use again
+                                live = any(h.room == leg[0] and not h.released for h in p.handles.values())
+                                if not live:
+                                    yield f"{p.name} released room {leg[0]} while a job reads it"
+
+    def under_way(self, p: Rank) -> Iterator[tuple[on.Key, int | None]]:
+        """Attempts that may still be written by a rank, and the slot address where it is a staged chunk."""
+        for job in p.jobs.values():
+            if job.writes and job.begun:
+                for leg in job.legs:
+                    yield leg, job.work.base if isinstance(job.work, do.Staged) else None
+        for leg, works in p.late.items():
+            for work in works:
+                yield leg, work.base if isinstance(work, do.Staged) else None
+
+    def at_rest(self) -> Iterator[str]:
+        """What is wrong once it has come to rest."""
+        for rank in self.ranks.values():
+            for handle in rank.handles.values():
+                if not handle.ends:
+                    yield f"{rank.name} room {handle.room}: never ended"
+                elif not handle.released:
+                    yield f"{rank.name} room {handle.room}: its pages were lost ({handle.code})"
+            if len(rank.free) != (SLOTS if rank.side == "decode" else SCRATCH):
+                yield f"{rank.name}: slots lost, {len(rank.free)} left"
+            if rank.jobs:
+                yield f"{rank.name}: jobs without an answer"
+            if rank.side == "prefill" and (rank.machine.legs or rank.machine.rooms):
+                yield f"{rank.name}: legs {list(rank.machine.legs)}, rooms {list(rank.machine.rooms)}"
+            if rank.side == "decode" and rank.machine.requests:
+                yield f"{rank.name}: requests {list(rank.machine.requests)}"
+        yield from self.unlike()
+
+    def unlike(self) -> Iterator[str]:
+        """Rooms that nothing or one thing happened to, and whose sides do not agree."""
+        codes: dict[int, set[str]] = defaultdict(set)
+        for rank in [*self.ranks.values(), *self.past]:
+            for handle in rank.handles.values():
+                if handle.use == self.uses[handle.room]:
+                    codes[handle.room].add(handle.code)
+        for room, found in codes.items():
+            if self.causes[room] == 0 and found != {"confirmed"}:
+                yield f"room {room}: nothing happened to it, and it ended {sorted(found)}"
+            if self.causes[room] == 1 and len(found - {"confirmed"}) > 1:  # who confirmed could not know
+                yield f"room {room}: ended {sorted(found)}"
+
+    # Helpers.
+
+    def side(self, side: str) -> list[Rank]:
+        return [rank for rank in self.ranks.values() if rank.side == side]
+
+    def pair(self, one: Rank, other: Rank) -> tuple[str, str]:
+        p, d = (one, other) if one.side == "prefill" else (other, one)
+        return p.name, d.name
+
+    def both(self, key: tuple[str, str]) -> tuple[Rank, Rank]:
+        return self.ranks[key[0]], self.ranks[key[1]]
+
+    def ways(self, key: tuple[str, str]) -> list[tuple[Rank, Rank]]:
+        p, d = self.both(key)
+        return [(p, d), (d, p)]
+
+    def dead(self, rank: Rank, leg: on.Key) -> bool:
+        """Whether the peer that this leg writes to has ended: nothing can land there any more."""
+        return all(h.attempt != leg[1] for d in self.side("decode") for h in d.handles.values())
+
+    def send(self, rank: Rank, peer: str, message: Any) -> None:
+        other = self.ranks.get(peer)
+        if other is None:
+            return
+        link = self.links[self.pair(rank, other)]
+        if link.up or (link.refused is not None and isinstance(message, say.Decline)):
+            link.queues[other.side].append(message)
+
+    @staticmethod
+    def failure(code: str, rank: Rank) -> Failure:
+        side: Any = rank.side
+        return Failure(code, f"{rank.name}", side)

@@ -1,0 +1,455 @@
+"""The sending side as a state machine: the rooms of one prefill rank, and the legs that serve the decode ranks.
+
+A room is complete when every decode rank that this rank feeds has asked; each is a *leg*. A leg is cut into items, an
+item is done by a job. The room is confirmed when all its legs are; the first leg that fails for good fails all. A leg
+whose write broke is settled first and then written again; one that is not wanted any more is settled and then told so
+(`settling.py`). A connection that ends changes nothing by itself: what matters is said again on the next one.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pdctl_transfer.session.failure import Failure, State
+from pdctl_transfer.session.machine import actions as do
+from pdctl_transfer.session.machine import events as on
+from pdctl_transfer.session.machine.events import Key, Peer
+from pdctl_transfer.session.machine.leg import Cut, Item, Leg, Room
+from pdctl_transfer.session.machine.recent import Recent
+from pdctl_transfer.session.machine.settling import Settling
+from pdctl_transfer.session.options import Options
+from pdctl_transfer.session.wire import messages as say
+
+TRIES: Final = 3
+"""How often a write is begun before its failure is the room's."""
+
+Cutter = Callable[[Peer, say.Ask, object], Cut | Failure]
+"""Cuts the work for a leg, given what the engine sent; or says why the two sides' ids do not belong together."""
+
+
+class Sender(Settling):
+    """See the module. `cut` is asked once a leg."""
+
+    def __init__(self, options: Options, cut: Cutter) -> None:
+        super().__init__()
+        self._options, self._cut = options, cut
+        self.rooms: dict[int, Room] = {}
+        self._handles: dict[int, Room] = {}
+        self._ended: Recent[int, Failure] = Recent(options.bootstrap_s)
+        """Rooms that failed here, for decode ranks that ask too late."""
+        self._given_up: Recent[int, Failure] = Recent(options.bootstrap_s)
+        """Rooms that decode gave up before they were opened here."""
+        self._broken: dict[Peer, Failure] = {}
+        """Peers whose connection ended and is expected back."""
+        self._closing: Failure | None = None
+
+    def needs(self, peer: Peer) -> bool:
+        """Whether anything of this peer's is not settled."""
+        return any(leg.peer == peer for leg in self.legs.values())
+
+    def _take(self, event: on.AnyEvent) -> None:
+        match event:
+            case on.Heard():
+                self._heard(event.peer, event.message)
+            case on.Asked():
+                self._asked(event)
+            case on.JobDone():
+                for result in event.results:
+                    self._over(event.job, result)
+            case on.JobBroke():
+                self._broke(event)
+            case on.Began(leg=key):
+                self._began(key)
+            case on.Faltered(leg=key, failure=failure, again=again):
+                leg = self.legs.get(key)
+                if leg is not None and leg.stopped is None:
+                    self._faltered(leg, failure, again=again)
+            case on.Opened():
+                self._opened(event)
+            case on.Sent():
+                room = self._handles.get(event.handle)
+                if room is not None and room.sent is None:
+                    room.sent, room.metadata = event.what, event.metadata
+                    self._progress(room)
+            case on.Aborted():
+                room = self._handles.get(event.handle)
+                if room is not None:
+                    self._fail(room, event.failure)
+            case on.TimerFired():
+                self._fired(event.timer)
+            case _:
+                self._linked(event)
+
+    # Links.
+
+    def _linked(self, event: on.AnyEvent) -> None:
+        match event:
+            case on.LinkReady(peer=peer):
+                self._broken.pop(peer, None)
+                self.lost.pop(peer, None)
+                self.do(do.Cancel(("peer", peer)))
+                for leg in self.legs_of(peer):
+                    self._again(leg)
+            case on.LinkBroken(peer=peer, failure=failure, closed=closed):
+                self._broken[peer] = failure
+                if closed:
+                    self._lose(peer)
+                else:
+                    self.do(do.Arm(("peer", peer), self.now + self._options.regain_s))
+            case on.LinkSilent(peer=peer, failure=failure):
+                self._fail_rooms_of(peer, failure)
+            case on.PeerGone(peer=peer, failure=failure):
+                self._broken[peer] = failure
+                self._lose(peer)
+            case on.Closing(failure=failure):
+                self._closing = failure
+                for room in list(self.rooms.values()):
+                    if room.handle is not None:
+                        self._fail(room, failure)
+                    for leg in list(room.legs.values()):
+                        self._strike(room, leg, failure, tell=True)
+
+    def _again(self, leg: Leg) -> None:
+        """A new connection: say what decode may not have heard. The rest it asks for again."""
+        if leg.stopped is not None:
+            self._tell_failed(leg, leg.stopped)
+            if leg.unproven and not leg.jobs:
+                self.prove(leg)
+        elif leg.written and not leg.confirmed:
+            self._tell_done(leg)
+
+    def _lose(self, peer: Peer) -> None:
+        """The peer did not come back: what it asked for has failed, and nothing of it is waited for."""
+        failure = self._broken.pop(peer, None)
+        self.do(do.Cancel(("peer", peer)))
+        if failure is None:
+            return
+        self.lost[peer] = self.now
+        self._fail_rooms_of(peer, failure)
+        for leg in self.legs_of(peer):
+            room = self.rooms.get(leg.key[0])
+            if leg.stopped is not None:
+                self.free(leg)
+            elif room is not None:
+                self._strike(room, leg, failure, tell=True)
+
+    def _fail_rooms_of(self, peer: Peer, failure: Failure) -> None:
+        for room in list(self.rooms.values()):
+            if room.handle is not None and any(leg.peer == peer for leg in room.legs.values()):
+                self._fail(room, failure)
+
+    # What decode says.
+
+    def _heard(self, peer: Peer, message: say.AnyMessage) -> None:
+        """Unknown, late, repeated and misplaced messages change nothing."""
+        match message:
+            case say.Grant(room=room, attempt=attempt, chunk=chunk, base=base):
+                leg = self.legs.get((room, attempt))
+                if leg is not None and leg.stopped is None and leg.items.get(chunk) is False and chunk not in leg.bases:
+                    leg.bases[chunk] = base
+                    self._work(leg)
+            case say.Confirm(room=room, attempt=attempt):
+                leg = self.legs.get((room, attempt))
+                if leg is not None and leg.written and leg.stopped is None:
+                    leg.confirmed = True
+                    self._confirm(room)
+            case say.Failed(room=room, attempt=attempt, code=code, cause=cause, side=side):
+                self._give_up(peer, (room, attempt), Failure(code, cause, side))
+            case say.Withdraw(room=room, attempt=attempt):
+                self._give_up(peer, (room, attempt), None)
+            case say.Decline(room=number, code=code, cause=cause, side=side):
+                self._declined(number, Failure(code, cause, side))
+
+    def _asked(self, event: on.Asked) -> None:
+        ask = event.ask
+        key = (ask.room, ask.attempt)
+        leg = self.legs.get(key)
+        if leg is not None:
+            self._tell(leg)
+            return
+        if self.over.knows(key, self.now):
+            refusal = self.over.get(key, self.now)  # None: it was confirmed, and this is a late repetition
+        else:
+            refusal = self._refusal(event)
+        if refusal is not None:
+            self.refuse(event.peer, key, refusal)
+        if refusal is not None or self.over.knows(key, self.now):
+            return
+        leg = self.legs[key] = Leg(event.peer, event.peer, event.rank, event.dp, ask)
+        self._given_up.forget(ask.room)
+        room = self.rooms.setdefault(ask.room, Room(ask.room))
+        room.dp, room.expected = event.dp, event.expected
+        room.legs[event.rank] = leg
+        self._tell(leg)
+        self._progress(room)
+
+    def _refusal(self, event: on.Asked) -> Failure | None:
+        """Why this cannot be asked for: it failed already, or somebody else asked."""
+        number = event.ask.room
+        room = self.rooms.get(number)
+        if self._closing is not None:
+            return self._closing
+        if room is not None and (event.rank in room.legs or (room.legs and room.dp != event.dp)):
+            return Failure("PD4023", f"room {number} was asked for by another decode {tuple(event.rank)}", "decode")
+        return self._ended.get(number, self.now)
+
+    def _give_up(self, peer: Peer, key: Key, failure: Failure | None) -> None:
+        """Decode no longer wants it: stop, and say so once nothing more can land. No failure: it asked the wrong rank."""
+        leg = self.legs.get(key)
+        why = failure or withdrawn(key[0])
+        if leg is None:  # never heard of, or settled: it must not be begun by a late `Ask`
+            self.nothing(peer, key, self.over.get(key, self.now) or why)
+            return
+        room = self.rooms.get(key[0])
+        if leg.stopped is not None or room is None:
+            return
+        if room.handle is not None:
+            self._fail(room, why)
+            return
+        self._strike(room, leg, why, tell=False)
+        if failure is not None:
+            self._given_up.put(key[0], failure, self.now)
+
+    def _declined(self, number: int, failure: Failure) -> None:
+        room = self.rooms.get(number)
+        if room is not None and room.handle is not None:
+            self._fail(room, failure)
+        else:  # remembered for when the engine opens it
+            self._given_up.put(number, failure, self.now)
+
+    def _tell(self, leg: Leg) -> None:
+        """All that decode should know of a leg; repeated, it changes nothing there."""
+        room = self.rooms.get(leg.key[0])
+        if leg.stopped is not None:
+            self._tell_failed(leg, leg.stopped)
+            return
+        if room is not None and room.handle is not None:
+            self.do(do.SendMessage(leg.peer, say.Ready(*leg.key)))
+        if leg.started:
+            self.do(do.SendMessage(leg.peer, say.Start(*leg.key)))
+        for item, done in leg.items.items():
+            if done and isinstance(item, int):
+                self.do(do.SendMessage(leg.peer, say.Landed(*leg.key, item)))
+        if leg.written:
+            self._tell_done(leg)
+
+    def _tell_done(self, leg: Leg) -> None:
+        room = self.rooms.get(leg.key[0])
+        if room is not None:
+            self.do(do.SendMessage(leg.peer, say.Done(*leg.key, room.metadata, leg.sums)))
+
+    # The life of a room.
+
+    def _opened(self, event: on.Opened) -> None:
+        room = self.rooms.setdefault(event.room, Room(event.room))
+        if room.handle is not None or self._closing is not None:
+            failure = self._closing or Failure("PD4023", f"room {event.room} is open already", "prefill")
+            self.do(do.End(event.handle, failure), do.Release(event.handle))
+            if room.handle is None and not room.legs:
+                del self.rooms[event.room]
+            return
+        self._ended.forget(event.room)
+        room.handle = event.handle
+        self._handles[event.handle] = room
+        self.do(do.Arm(("room", event.handle), self.now + self._options.bootstrap_s), do.Announce(event.room, True))
+        fault = event.fault or self._given_up.get(event.room, self.now)
+        if fault is not None:
+            self._given_up.forget(event.room)
+            self._fail(room, fault)
+            return
+        for leg in room.legs.values():
+            self._tell(leg)
+        self._progress(room)
+
+    def _progress(self, room: Room) -> None:
+        if room.handle is None or not room.complete:
+            return
+        if room.state == "bootstrapping":
+            self._enter(room, "waiting", self._options.waiting_s)
+        if room.sent is None:
+            return
+        fresh = [leg for leg in room.legs.values() if not leg.queued]
+        for leg in fresh:
+            cut = self._cut(leg.peer, leg.ask, room.sent)
+            if isinstance(cut, Failure):
+                self._fail(room, cut)
+                return
+            leg.queue(cut)
+        if fresh and room.state == "waiting":
+            self.do(do.Arm(("room", room.handle), self.now + self._options.waiting_s))
+        packed = [leg for leg in fresh if "packed" in leg.items]
+        if packed:
+            self._pack(packed)
+        for leg in fresh:
+            self._work(leg)
+
+    def _enter(self, room: Room, state: State, seconds: float) -> None:
+        assert room.handle is not None
+        room.state = state
+        self.do(do.Advance(room.handle, state), do.Arm(("room", room.handle), self.now + seconds))
+
+    def _pack(self, legs: list[Leg]) -> None:
+        """One job for all, so that their connections are busy in turn."""
+        job = self.start(do.Packed(tuple(leg.key for leg in legs)))
+        for leg in legs:
+            leg.jobs[job] = "packed"
+
+    def _work(self, leg: Leg) -> None:
+        """Start what can be done now."""
+        if leg.mending:
+            return
+        for item in leg.todo():
+            match item:
+                case "straight":
+                    job = self.start(do.Straight(leg.key))
+                case "sum":
+                    job = self.start(do.Sum(leg.key))
+                case "packed":
+                    job = self.start(do.Packed((leg.key,)))
+                case chunk:
+                    job = self.start(do.Staged(leg.key, chunk, leg.bases[chunk]))
+            leg.jobs[job] = item
+
+    def _began(self, key: Key) -> None:
+        leg = self.legs.get(key)
+        if leg is None or leg.stopped is not None or leg.started:
+            return
+        leg.started = True
+        self.do(do.SendMessage(leg.peer, say.Start(*key)))
+        room = self.rooms[key[0]]
+        if room.state == "waiting":
+            self._enter(room, "transferring", self._options.transfer_s)
+
+    def _over(self, job: int, result: on.Result) -> None:
+        """A job has ended for one leg, good or bad."""
+        leg = self.legs.get(result.leg)
+        if leg is None or job not in leg.jobs:
+            self.do(do.GiveBack(result.held))
+            return
+        item = leg.jobs.pop(job)
+        leg.held += result.held
+        if item == "prove":
+            self._proved(leg, proven=result.ok)
+            return
+        leg.may_write |= not result.settled
+        leg.sums |= result.sums
+        if result.ok:
+            self._did(leg, item)
+        elif leg.stopped is None and result.failure is not None:
+            self._faltered(leg, result.failure, again=result.again)
+        self._settle_next(leg)
+
+    def _did(self, leg: Leg, item: Item) -> None:
+        leg.items[item] = True
+        if isinstance(item, int) and leg.stopped is None:
+            self.do(do.SendMessage(leg.peer, say.Landed(*leg.key, item)))
+        if leg.written and leg.stopped is None:
+            leg.failure, leg.mending = None, False
+            self.do(do.Count(leg.key))
+            self._tell_done(leg)
+
+    def _broke(self, event: on.JobBroke) -> None:
+        """A defect: it fails the room of every leg that the job served."""
+        legs = [leg for leg in self.legs.values() if event.job in leg.jobs]
+        for leg in legs[:1]:
+            leg.held += event.held
+        for leg in legs:
+            if leg.jobs.pop(event.job) == "prove":
+                self._proved(leg, proven=False)
+                continue
+            leg.may_write |= not event.settled
+            room = self.rooms.get(leg.key[0])
+            if leg.stopped is None and room is not None:
+                self._fail(room, event.failure)
+            else:
+                self._settle_next(leg)
+
+    def _faltered(self, leg: Leg, failure: Failure, *, again: bool) -> None:
+        """A write failed: once nothing of it is under way it is done again, or the room has failed."""
+        leg.failure = leg.failure or failure
+        if leg.mending:
+            return
+        leg.tries += 1
+        if again and leg.tries < TRIES:
+            leg.mending = True
+            return
+        self._fail(self.rooms[leg.key[0]], failure)
+
+    def _settle_next(self, leg: Leg) -> None:
+        """Once no job of it is left: go on, or come to its end."""
+        if leg.jobs:
+            return
+        if leg.stopped is not None:
+            self.settle(leg)
+        elif leg.mending and leg.may_write:
+            self.prove(leg)
+        elif leg.mending:
+            self._mended(leg)
+
+    def _mended(self, leg: Leg) -> None:
+        """Nothing of the broken write is under way: again."""
+        leg.mending = False
+        self.give_back(leg)
+        self._work(leg)
+
+    def _proved(self, leg: Leg, *, proven: bool) -> None:
+        leg.may_write = leg.may_write and not proven
+        if leg.stopped is not None and leg.may_write:
+            self.settle_later(leg)
+        elif leg.stopped is not None:
+            self.settle(leg)
+        elif leg.may_write:
+            self.prove_later(leg)
+        else:
+            self._mended(leg)
+
+    def _confirm(self, number: int) -> None:
+        room = self.rooms.get(number)
+        if room is None or room.handle is None or not room.confirmed:
+            return
+        self._close(room)
+        for leg in room.legs.values():
+            self.give_back(leg)
+            self.forget(leg, None)
+        self.do(do.End(room.handle, None), do.Release(room.handle))
+
+    def _fail(self, room: Room, failure: Failure) -> None:
+        if room.handle is None or self.rooms.get(room.number) is not room:
+            return
+        self._close(room)
+        self._ended.put(room.number, failure, self.now)
+        self.do(do.End(room.handle, failure))
+        self.stop(room, failure)
+
+    def _strike(self, room: Room, leg: Leg, failure: Failure, *, tell: bool) -> None:
+        """A leg that was asked for too early is no longer wanted. `tell`: decode does not know it yet."""
+        if room.handle is not None or room.legs.get(leg.rank) is not leg:
+            return
+        del room.legs[leg.rank]
+        if not room.legs:
+            self.rooms.pop(room.number, None)
+        self.forget(leg, failure)
+        (self.refuse if tell else self.nothing)(leg.peer, leg.key, failure)
+
+    def _close(self, room: Room) -> None:
+        assert room.handle is not None
+        self._handles.pop(room.handle, None)
+        self.do(do.Cancel(("room", room.handle)), do.Announce(room.number, False))
+        self.rooms.pop(room.number, None)
+
+    def _fired(self, timer: on.Timer) -> None:
+        match timer:
+            case ("room", handle):
+                room = self._handles.get(handle)
+                if room is not None:
+                    self._fail(room, room.overdue(self._options))
+            case ("peer", peer):
+                self._lose(peer)
+            case ("prove", key):
+                leg = self.legs.get(key)
+                if leg is not None and not leg.jobs and leg.may_write:
+                    self.prove(leg)
+
+
+def withdrawn(number: int) -> Failure:
+    """Decode found that another rank serves the room."""
+    return Failure("PD4032", f"room {number}: decode asks another rank for it", "decode")
