@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult, finish
 from pdctl_transfer.plan import bind
-from pdctl_transfer.session.bytes.checksum import sums
+from pdctl_transfer.session.bytes.copying import Buffer
 from pdctl_transfer.session.bytes.cost import Way
 from pdctl_transfer.session.bytes.packing import Chunk, chunks
 from pdctl_transfer.session.bytes.work import Part
-from pdctl_transfer.session.bytes.writer import Scratch, gathered, staged_blocks
+from pdctl_transfer.session.bytes.writer import gathered, staged_blocks
 from pdctl_transfer.session.drive.workers import Job
 from pdctl_transfer.session.life import Failure
 from pdctl_transfer.session.link import Link
@@ -167,7 +167,7 @@ class Leg:
     def sum_up(self) -> None:
         """Compute what the receiver compares with."""
         assert self._sent is not None
-        self.sums = sums(self.part, self._peer.memory, self._sent.indices, self.verify, "prefill")
+        self.sums = self._peer.me.copier.sums(self.part, self._sent.indices, self.verify, "prefill")
 
     def places(self, kind: str) -> tuple[Column, Sequence[Region], Column]:
         """Ids here, regions and ids there."""
@@ -217,11 +217,11 @@ class Leg:
         if any(gathered(chunk, ids)):
             slot, scratch = self._scratch()
             with self._peer.gathering:
-                blocks = staged_blocks(self._peer.memory, chunk, ids, base, scratch)
+                blocks = staged_blocks(self._peer.me.copier, chunk, ids, base, scratch)
             result = self._write(blocks, tally)
             self._return(slot, result, held)
         else:
-            result = self._write(staged_blocks(self._peer.memory, chunk, ids, base, None), tally)
+            result = self._write(staged_blocks(self._peer.me.copier, chunk, ids, base, None), tally)
         return Outcome(result, {kind: tally}, held)
 
     def _write(self, blocks: Blocks, tally: Tally) -> WriteResult:
@@ -233,10 +233,10 @@ class Leg:
         tally.calls += result.calls
         return result
 
-    def _scratch(self) -> tuple[int, Scratch]:
+    def _scratch(self) -> tuple[int, Buffer]:
         area = self._peer.scratch
         slot = area.wait(self.deadline)
-        return slot, Scratch(area.base(slot), area.bytes(slot))
+        return slot, area.buffer(slot)
 
     def _return(self, slot: int, result: WriteResult, held: list[int]) -> None:
         if result.settled:

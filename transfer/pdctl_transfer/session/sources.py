@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.bytes.cost import Load, Way, choose
+from pdctl_transfer.session.bytes.cost import Load, Way, choose, possible
 from pdctl_transfer.session.bytes.packing import id_runs
 from pdctl_transfer.session.bytes.work import pair_plan
 from pdctl_transfer.session.drive.client import Address, Routes
@@ -139,13 +139,18 @@ class Finder:
 
     def _ways(self, source: Source, request: Request) -> dict[str, Way]:
         """How each kind travels from this source."""
-        if source.part is None:
+        if source.part is None or source.link.hello is None:
             return {}
+        able = possible(
+            sender_copies=source.link.hello.copies,
+            receiver_copies=self._me.copier.can_copy,
+            staging=self._staging,
+        )
         transport = self._me.fabric.observed_transport()
         ways: dict[str, Way] = {}
         for kind, strips in source.part.strips.items():
             ids = request.indices.get(kind)
             if ids is not None and len(ids):
                 load = Load(strips, len(ids), len(id_runs(ids)))
-                ways[kind] = choose(load, transport, source.link.chunk_bytes, staging=self._staging)
+                ways[kind] = choose(load, transport, source.link.chunk_bytes, able)
         return ways

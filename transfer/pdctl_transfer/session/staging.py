@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.session.bytes.area import Area
-from pdctl_transfer.session.bytes.copying import Lot, Memory, scatter
+from pdctl_transfer.session.bytes.copier import Copier
+from pdctl_transfer.session.bytes.copying import Lot
 from pdctl_transfer.session.bytes.packing import Chunk, chunk_bytes
 from pdctl_transfer.session.drive.loop import Loop
 from pdctl_transfer.session.drive.workers import Workers
@@ -95,8 +96,8 @@ class Placing:
 class Lender:
     """Lends the slots of an area to orders."""
 
-    def __init__(self, loop: Loop, area: Area, memory: Memory, workers: Workers) -> None:
-        self._loop, self._area, self._memory, self._workers = loop, area, memory, workers
+    def __init__(self, loop: Loop, area: Area, copier: Copier, workers: Workers) -> None:
+        self._loop, self._area, self._copier, self._workers = loop, area, copier, workers
         self._orders: list[Order] = []
 
     @property
@@ -142,13 +143,14 @@ class Lender:
 
     def _lot(self, order: Order, number: int) -> Lot:
         kind, chunk = order.chunks[number]
-        return Lot(chunk, order.ids[kind], self._area.bytes(order.slots[number]))
+        return Lot(chunk, order.ids[kind], self._area.buffer(order.slots[number]))
 
     def _place(self, placing: Placing, share: int) -> None:
         """On a worker. What has failed in the meantime is left out."""
         began = time.monotonic()
         pairs = zip(placing.orders, placing.lots, strict=True)
-        scatter(self._memory, [lot for order, lot in pairs if not order.dropped], share, placing.shares)
+        self._copier.scatter([lot for order, lot in pairs if not order.dropped], share, placing.shares)
+        self._copier.done()
         self._loop.call(self._placed, placing, time.monotonic() - began)
 
     def _placed(self, placing: Placing, seconds: float) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import AHEAD, LEFT, Deadline, WriteResult, Writing
 from pdctl_transfer.session.bytes.packing import Chunk
-from pdctl_transfer.session.bytes.writer import Scratch, packed_blocks
+from pdctl_transfer.session.bytes.writer import packed_blocks
 from pdctl_transfer.session.leg import Leg, Outcome
 from pdctl_transfer.telemetry import Tally
 
@@ -99,9 +99,7 @@ class Stream:
             self._failed(lane, WriteResult(ok=False, settled=True, code=error.code, cause=error.message))
             return False
         with self._peer.gathering:
-            blocks = packed_blocks(
-                self._peer.memory, piece, *lane.leg.places(kind), Scratch(area.base(slot), area.bytes(slot))
-            )
+            blocks = packed_blocks(self._peer.me.copier, piece, *lane.leg.places(kind), area.buffer(slot))
         tally.blocks += len(blocks.length)
         tally.bytes += int(blocks.length.sum())
         flight = Flight(lane, tally, slot, self._peer.me.fabric.begin(peer, blocks), time.monotonic())

@@ -2,31 +2,28 @@
 
 import threading
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pdctl_transfer.errors import FabricError, TransferError
+from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Deadline, Fabric
+from pdctl_transfer.session.bytes.copier import Copier
+from pdctl_transfer.session.bytes.copying import Buffer
 
 
 class Area:
-    """`nbytes` cut into slots of `slot_bytes`, registered with the fabric until `close`. For any thread.
+    """`nbytes` of the copier's memory cut into slots of `slot_bytes`, registered with the fabric until `close`. For any
+    thread.
 
     Raises FabricError PD4014 where there is not so much memory, or the fabric refuses it.
     """
 
-    def __init__(self, fabric: Fabric, nbytes: int, slot_bytes: int) -> None:
+    def __init__(self, fabric: Fabric, copier: Copier, nbytes: int, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
         self.slots = nbytes // slot_bytes
         self._fabric = fabric
-        try:
-            self._bytes = np.empty(self.slots * slot_bytes, dtype=np.uint8)
-        except MemoryError as error:
-            raise FabricError(f"no memory for {nbytes} bytes of staging: {error}", code="PD4014") from error
+        self._memory = copier.allocate(self.slots * slot_bytes) if self.slots else Buffer(0, 0, None)
         self._free = list(range(self.slots))
         self._lock = threading.Condition()
         if self.slots:
-            fabric.register(self.base(0), self._bytes.nbytes)
+            fabric.register(self._memory.base, self._memory.nbytes)
 
     def take(self, deadline: Deadline | None = None) -> int | None:
         """A free slot, or None where none came free before the deadline passed. Without one it does not wait."""
@@ -81,11 +78,11 @@ class Area:
 
     def base(self, slot: int) -> int:
         """Address of a slot."""
-        return int(self._bytes.ctypes.data) + slot * self.slot_bytes
+        return self._memory.base + slot * self.slot_bytes
 
-    def bytes(self, slot: int) -> NDArray[np.uint8]:
+    def buffer(self, slot: int) -> Buffer:
         """The slot's memory."""
-        return self._bytes[slot * self.slot_bytes : (slot + 1) * self.slot_bytes]
+        return self._memory.part(slot * self.slot_bytes, self.slot_bytes)
 
     def close(self) -> None:
         """Deregister. The memory lives as long as anybody uses it."""

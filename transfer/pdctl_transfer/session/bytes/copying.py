@@ -1,48 +1,53 @@
-"""Rows out of items into packed form, and back: one strided assignment for as much as possible."""
+"""Rows out of items into packed form, and back, by the CPU: one strided assignment for as much as possible."""
 
 import ctypes
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pdctl_transfer.errors import TransferError
+from pdctl_transfer.session.bytes.kept import Kept
 from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, id_runs
-from pdctl_transfer.session.options import Region
+from pdctl_transfer.session.options import CPU, Region
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.unsignedinteger]
-Key = TypeVar("Key", bound=Hashable)
-Made = TypeVar("Made")
 
 WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
-class Memory:
+class Buffer(NamedTuple):
+    """Memory that a copier allocated, or a part of it. `owner` keeps it alive."""
+
+    base: int
+    nbytes: int
+    owner: object
+
+    def part(self, at: int, nbytes: int) -> "Buffer":
+        """`nbytes` from byte `at` on."""
+        return Buffer(self.base + at, nbytes, self.owner)
+
+
+class Memory(Kept):
     """A rank's regions as byte arrays, and what is made of them, once."""
 
     def __init__(self, regions: Sequence[Region]) -> None:
-        self.regions = regions
+        super().__init__()
+        self.regions = tuple(regions)
         self._arrays: dict[int, Bytes] = {}
-        self._made: WeakKeyDictionary[object, dict[object, Any]] = WeakKeyDictionary()
 
     def bytes(self, index: int) -> Bytes:
-        """Region number `index`, bytes of shape [items · item_len]."""
+        """Region number `index`, bytes of shape [items · item_len]. TransferError PD4016 out of the CPU's reach."""
         if index not in self._arrays:
             region = self.regions[index]
+            if region.where != CPU:
+                raise TransferError(f"region {index} lies on {region.where}, out of the CPU's reach", code="PD4016")
             self._arrays[index] = at_address(region.base, region.items * region.item_len)
         return self._arrays[index]
-
-    def about(self, owner: object, what: Key, make: Callable[[Key], Made]) -> Made:
-        """`make(what)`, made at most once as long as `owner` lives."""
-        made = self._made.setdefault(owner, {})
-        if what not in made:
-            made[what] = make(what)
-        found: Made = made[what]
-        return found
 
 
 def at_address(base: int, nbytes: int) -> Bytes:
@@ -63,15 +68,16 @@ def strided(memory: Bytes, item: int, offset: int, copy: Copy, stride: int, word
     return array
 
 
-def gather(memory: Memory, segment: Segment, ids: Column, into: Bytes) -> None:
-    """Pack a segment of source items into its place in a chunk's bytes."""
+def gather(memory: Memory, segment: Segment, ids: Column, into: Buffer) -> None:
+    """Pack a segment of source items into its place in a chunk."""
     strip = segment.strip
     region, base = memory.bytes(strip.src_index), memory.regions[strip.src_index].base
     item, count = strip.src_item, segment.stop - segment.start
-    whole = into[segment.at : segment.at + count * strip.bytes]
+    whole = at_address(into.base + segment.at, count * strip.bytes)
     runs = id_runs(ids[segment.start : segment.stop])
     for copy in strip.copies:
-        word = widest_word(item, copy.src_offset, copy.src_stride, copy.length, base, segment.at, strip.bytes, copy.at)
+        places = (base, into.base + segment.at, copy.src_offset, copy.at)
+        word = widest_word(item, copy.src_stride, copy.length, strip.bytes, *places)
         items = strided(region, item, copy.src_offset, copy, copy.src_stride, word)
         packed = strided(whole, strip.bytes, copy.at, copy, copy.length, word)
         for at, first, run in runs:
@@ -79,11 +85,11 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Bytes) -> None:
 
 
 class Lot(NamedTuple):
-    """A chunk in packed form, `bytes`, and the ids of its kind's items, of which it fills some."""
+    """A chunk in packed form, and the ids of its kind's items, of which it fills some."""
 
     chunk: Chunk
     ids: Column
-    bytes: Bytes
+    packed: Buffer
 
 
 class Row(NamedTuple):
@@ -115,7 +121,7 @@ def abreast(lots: Sequence[Lot]) -> Iterator[list[Row]]:
     """Rows that fill the same items in the same pattern, by destination, where distances are equal; others alone."""
     alike: dict[tuple[int, ...], list[Row]] = {}
     for chunk, ids, packed in lots:
-        base = packed.ctypes.data
+        base = packed.base
         for segment in chunk:
             strip = segment.strip
             where = (strip.dst_index, segment.start, segment.stop, strip.bytes)

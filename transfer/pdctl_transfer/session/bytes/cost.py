@@ -11,6 +11,8 @@ from pdctl_transfer.fabric.base import Transport
 from pdctl_transfer.session.bytes.packing import Strip
 
 Way = Literal["direct", "packed", "staged"]
+WAYS: Final[tuple[Way, ...]] = ("direct", "packed", "staged")
+"""In the order in which they are preferred where they cost the same."""
 
 
 class Price(NamedTuple):
@@ -66,15 +68,27 @@ def seconds(load: Load, way: Way, price: Price, chunk_bytes: int) -> float:
     return wire + copied * price.copy_byte + round_trips * price.chunk
 
 
-def choose(load: Load, transport: Transport, chunk_bytes: int, *, staging: bool) -> Way:
-    """The cheapest way that is possible: packed needs rows in one piece at the receiver, staged a staging area."""
+def possible(*, sender_copies: bool, receiver_copies: bool, staging: bool) -> frozenset[Way]:
+    """The ways that two ranks have: packed needs a sender that gathers, staged also a receiver that scatters and has an
+    area for it."""
+    ways: set[Way] = {"direct"}
+    if sender_copies:
+        ways.add("packed")
+    if sender_copies and receiver_copies and staging:
+        ways.add("staged")
+    return frozenset(ways)
+
+
+def choose(load: Load, transport: Transport, chunk_bytes: int, ways: frozenset[Way] = frozenset(WAYS)) -> Way:
+    """The cheapest of these ways that the load allows: packed needs rows in one piece at the receiver, and both of the
+    others items that fit into a chunk."""
     if not load.items or not load.strips:
         return "direct"
-    ways: list[Way] = ["direct"]
-    fits = all(strip.bytes <= chunk_bytes for strip in load.strips)
-    if fits and all(strip.dst_run >= 0 for strip in load.strips):
-        ways.append("packed")
-    if fits and staging:
-        ways.append("staged")
+    able = {"direct"}
+    if all(strip.bytes <= chunk_bytes for strip in load.strips):
+        able.add("staged")
+        if all(strip.dst_run >= 0 for strip in load.strips):
+            able.add("packed")
     price = PRICES[transport]
-    return min(ways, key=lambda way: seconds(load, way, price, chunk_bytes))
+    left = [way for way in WAYS if way in ways and way in able] or ["direct"]
+    return min(left, key=lambda way: seconds(load, way, price, chunk_bytes))

@@ -63,7 +63,8 @@ class Route(Message, frozen=True, tag="T"):
 
 
 class Hello(Message, frozen=True, tag="H"):
-    """First message of both sides of a link: who I am, what I hold, where."""
+    """First message of both sides of a link: who I am, what I hold, where. `copies`: I can gather, scatter and sum in
+    it; False where neither the CPU nor a copier reaches it."""
 
     protocol: int
     version: str
@@ -74,6 +75,7 @@ class Hello(Message, frozen=True, tag="H"):
     address: bytes
     regions: tuple[Region, ...]
     chunk_bytes: int
+    copies: bool = True
 
 
 class Agree(Message, frozen=True, tag="A"):
