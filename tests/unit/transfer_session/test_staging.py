@@ -1,8 +1,6 @@
 """Packing is exact, chunks cover everything once, slots are bounded, shared and returned."""
 
 import ctypes
-import threading
-import time
 from collections import Counter
 from typing import Any
 
@@ -11,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import Deadline
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
 from pdctl_transfer.session.bytes import cost
-from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import NumpyCopier
 from pdctl_transfer.session.bytes.copying import Lot, abreast
 from pdctl_transfer.session.bytes.cost import Load, choose, possible, seconds
@@ -147,6 +143,10 @@ def test_prices_of_every_transport() -> None:
         )
 
 
+def staging_area(slots: int) -> Area:
+    return shared_area(MemoryFabric(), NumpyCopier(()), slots * 64, 64, "staging")
+
+
 class Inline:
     """A loop and workers that run everything when told to."""
 
@@ -183,7 +183,7 @@ def orders(lender: Lender, count: int, pieces: int, granted: list[tuple[int, int
 
 def test_slots_are_bounded_shared_and_come_back() -> None:
     inline: Any = Inline()
-    area = Area(MemoryFabric(), NumpyCopier(()), 4 * 64, 64)
+    area = staging_area(4)
     buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
     lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
     granted: list[tuple[int, int]] = []
@@ -207,7 +207,7 @@ def test_slots_are_bounded_shared_and_come_back() -> None:
 
 def test_slots_of_a_failed_request_stay_away_until_it_is_settled() -> None:
     inline: Any = Inline()
-    area = Area(MemoryFabric(), NumpyCopier(()), 2 * 64, 64)
+    area = staging_area(2)
     buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
     lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
     granted: list[tuple[int, int]] = []
@@ -227,30 +227,10 @@ def test_slots_of_a_failed_request_stay_away_until_it_is_settled() -> None:
     assert area.free == 2
 
 
-@pytest.mark.code("PD4014")
-def test_an_area_that_there_is_no_memory_for_is_named() -> None:
-    with pytest.raises(FabricError, match="no memory for") as caught:
-        Area(MemoryFabric(), NumpyCopier(()), 1 << 60, 1 << 20)
-    assert caught.value.code == "PD4014"
-
-
-def test_an_area_lends_slots_in_a_row_while_it_can() -> None:
-    area = Area(MemoryFabric(), NumpyCopier(()), 8 * 64, 64)
-    first = area.take_in_row(4, 1)
-    assert first is not None
-    assert area.take_at(first + 1) == first + 1
-    second = area.take_in_row(4, 0)
-    assert second == (4 if first < 4 else 0)
-    assert area.take_at(second) not in {None, first, first + 1, second}
-    left = [area.take_in_row(4, 3) for _ in range(5)]
-    assert left[-1] is None
-    assert area.free == 0
-
-
 def test_sources_of_one_request_get_slots_side_by_side() -> None:
     """Whoever is served first, and again when slots have come back."""
     inline: Any = Inline()
-    area = Area(MemoryFabric(), NumpyCopier(()), 8 * 64, 64)
+    area = staging_area(8)
     lender = Lender(inline, area, NumpyCopier(Buffers(manifest("decode", 1), Rank(0, 0), 8).regions()), inline)
     chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
     granted: dict[int, dict[int, int]] = {}
@@ -275,35 +255,11 @@ def test_sources_of_one_request_get_slots_side_by_side() -> None:
     assert area.free == 8
 
 
-def test_an_area_lends_each_slot_once() -> None:
-    area = Area(MemoryFabric(), NumpyCopier(()), 3 * 100 + 50, 100)
-    taken = [area.take() for _ in range(4)]
-    assert sorted(slot for slot in taken if slot is not None) == [0, 1, 2]
-    assert taken[3] is None
-    start = time.monotonic()
-    assert area.take(Deadline(0.05)) is None
-    assert time.monotonic() - start >= 0.05
-    area.give(1)
-    assert area.take() == 1
-
-
-def test_who_waits_for_a_slot_gives_up_when_told() -> None:
-    area, deadline = Area(MemoryFabric(), NumpyCopier(()), 100, 100), Deadline(60)
-    area.take()
-    got: list[int | None] = []
-    waiting = threading.Thread(target=lambda: got.append(area.take(deadline)))
-    waiting.start()
-    deadline.cancel()
-    area.wake()
-    waiting.join(10)
-    assert got == [None]
-
-
 def test_chunks_of_one_request_that_fill_the_same_items_are_placed_together() -> None:
     """And a chunk whose siblings have no slot yet does not wait for them, or nobody would ever get one."""
     inline: Any = Inline()
     buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    area = Area(MemoryFabric(), NumpyCopier(()), 3 * 64, 64)
+    area = staging_area(3)
     lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
     granted: list[tuple[int, int]] = []
     first, second = orders(lender, 2, 2, granted)

@@ -13,7 +13,7 @@ import numpy as np
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.area import shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.packing import Strip, chunks
 from pdctl_transfer.session.bytes.verify import verify
@@ -64,7 +64,7 @@ class DecodePeer:
         self.telemetry.gauge("quarantined", quarantined, lambda: len(self._requests) - len(self._rooms))
         self.telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self._area.free)
         nbytes = self.options.staging_bytes if self._me.copier.can_copy else 0
-        self._area = Area(fabric, self._me.copier, nbytes, self.options.chunk_bytes)
+        self._area = shared_area(fabric, self._me.copier, nbytes, self.options.chunk_bytes, "staging")
         self.loop = Loop(f"pdctl-decode-{rank}")
         self._workers = Workers(f"pdctl-scatter-{rank}", HANDS)
         self._lender = Lender(self.loop, self._area, self._me.copier, self._workers)

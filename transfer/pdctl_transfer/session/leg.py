@@ -235,7 +235,7 @@ class Leg:
 
     def _scratch(self) -> tuple[int, Buffer]:
         area = self._peer.scratch
-        slot = area.wait(self.deadline)
+        slot = area.wait(self.deadline, self)
         return slot, area.buffer(slot)
 
     def _return(self, slot: int, result: WriteResult, held: list[int]) -> None:

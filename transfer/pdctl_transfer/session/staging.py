@@ -56,6 +56,8 @@ class Order:
         """Where it stands among them."""
         self.window = WINDOW
         self.next = 0
+        self.wished = 0
+        """Slots that it waits for."""
         self.scattered = 0
         self.slots: dict[int, int] = {}
         """Slots by the chunk they are lent for."""
@@ -80,7 +82,8 @@ class Order:
     @property
     def wants(self) -> bool:
         """Whether it can use another slot."""
-        return not self.dropped and self.next < len(self.chunks) and len(self.slots) < self.window
+        left = len(self.chunks) - self.next - self.wished
+        return not self.dropped and left > 0 and len(self.slots) + self.wished < self.window
 
 
 class Placing:
@@ -132,13 +135,13 @@ class Lender:
     def drop(self, order: Order) -> None:
         """The request has failed: no more slots for it, and those it has stay away until `release`."""
         order.dropped = True
+        order.wished -= self._area.unwish(order)
         if order in self._orders:
             self._orders.remove(order)
 
     def release(self, order: Order) -> None:
         """Nothing more will land in the slots of a dropped order. Those being scattered come back by themselves."""
-        for number in [number for number in order.slots if number not in order.moving]:
-            self._area.give(order.slots.pop(number))
+        self._area.give(*[order.slots.pop(n) for n in list(order.slots) if n not in order.moving])
         self._pump()
 
     def _lot(self, order: Order, number: int) -> Lot:
@@ -158,6 +161,7 @@ class Lender:
         placing.seconds += seconds
         if placing.left:
             return
+        self._area.give(*[order.slots.pop(placing.number) for order in placing.orders])
         for order in placing.orders:
             self._back(order, placing.number, placing.seconds / len(placing.orders))
         self._pump()
@@ -165,10 +169,9 @@ class Lender:
             order.done()
 
     def _back(self, order: Order, number: int, seconds: float) -> None:
-        """A chunk is in place: its slot is free."""
+        """A chunk is in place."""
         kind = order.chunks[number][0]
         order.seconds[kind] = order.seconds.get(kind, 0.0) + seconds
-        self._area.give(order.slots.pop(number))
         order.moving.discard(number)
         order.scattered += 1
         if order.complete and order in self._orders:
@@ -178,25 +181,28 @@ class Lender:
         return [other for other in self._orders if other.group == order.group]
 
     def _pump(self) -> None:
-        """Grant while there are slots: to the order that holds fewest, the first of them in turn."""
-        while True:
-            hungry = [order for order in self._orders if order.wants]
-            if not hungry:
-                return
-            order = min(hungry, key=lambda order: len(order.slots))
-            slot = self._slot(order)
-            if slot is None:
-                return
-            self._orders.remove(order)
-            self._orders.append(order)
-            number, order.next = order.next, order.next + 1
-            order.slots[number] = slot
-            assert chunk_bytes(order.chunks[number][1]) <= self._area.slot_bytes
-            order.grant(number, self._area.base(slot))
+        """Have every order wish for what it can use."""
+        for order in list(self._orders):
+            while order.wants:
+                number = order.next + order.wished
+                order.wished += 1
+                got = partial(self._loop.call, self._lent, order)
+                near = self._near(order, number)
+                self._area.wish(order, got, siblings=order.siblings, place=order.place, near=near)
 
-    def _slot(self, order: Order) -> int | None:
-        """As far from a sibling's slot for the same number as their places are apart; any where that is not free."""
+    def _lent(self, order: Order, slot: int) -> None:
+        order.wished -= 1
+        if order.dropped:
+            self._area.give(slot)
+            return
+        number, order.next = order.next, order.next + 1
+        order.slots[number] = slot
+        assert chunk_bytes(order.chunks[number][1]) <= self._area.slot_bytes
+        order.grant(number, self._area.base(slot))
+
+    def _near(self, order: Order, number: int) -> int | None:
+        """As far from a sibling's slot for the same number as their places are apart."""
         for other in self._siblings(order):
-            if order.next in other.slots:
-                return self._area.take_at(other.slots[order.next] + order.place - other.place)
-        return self._area.take_in_row(order.siblings, order.place)
+            if number in other.slots:
+                return other.slots[number] + order.place - other.place
+        return None

@@ -111,11 +111,11 @@ class Stream:
         """Scratch for a piece: as much as all connections can use at a time, at least one slot. Raises PD4041."""
         while self._flying:
             if len(self._flying) < AHEAD * len(self._lanes):
-                slot = self._peer.scratch.take()
+                slot = self._peer.scratch.take(leg)
                 if slot is not None:
                     return slot
             self._wait()
-        return self._peer.scratch.wait(leg.deadline)
+        return self._peer.scratch.wait(leg.deadline, leg)
 
     def _see(self) -> None:
         """Take note of the oldest that have landed."""
