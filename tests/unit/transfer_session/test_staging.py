@@ -100,7 +100,8 @@ def test_chunks_cover_each_item_once_and_respect_the_limit(sizes: list[int], ite
 
 def load(src: int, dst: int, items: int, runs: int, scale: int = 16) -> Load:
     pair = PairPlan(manifest("prefill", src, scale=scale), manifest("decode", dst, scale=scale))
-    return Load(pair.part(RankId(0, 0), RankId(0, 0)).strips["kv"], items, runs)
+    ids = np.arange(items) + np.arange(items) * runs // max(1, items)
+    return Load(pair.part(RankId(0, 0), RankId(0, 0)).strips["kv"], ids)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ State is touched by the loop thread only; jobs run on workers, touch only what t
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult, finish
-from pdctl_transfer.plan import bind
 from pdctl_transfer.session.bytes.copying import Buffer
 from pdctl_transfer.session.bytes.cost import Way
-from pdctl_transfer.session.bytes.packing import Chunk, chunks
-from pdctl_transfer.session.bytes.work import Part
+from pdctl_transfer.session.bytes.packing import Chunk, chunks, pieces
+from pdctl_transfer.session.bytes.work import Part, joined, straight_blocks
 from pdctl_transfer.session.bytes.writer import gathered, staged_blocks
 from pdctl_transfer.session.drive.workers import Job
 from pdctl_transfer.session.life import Failure
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
     from pdctl_transfer.session.prefill import PrefillPeer
 
 Column = NDArray[np.int64]
-PIECE_BYTES: Final = 4 << 20
-"""What is gathered for several ranks is written in pieces of this size, none larger than a chunk. Smaller ones would be
-sooner on the wire, but each costs some bookkeeping.
-"""
 
 
 class Sent(Struct, frozen=True):
@@ -98,7 +93,7 @@ class Leg:
             self._chunks += [(kind, chunk) for chunk in chunks(strips, items, self._chunk_bytes)]
         for kind, strips in split.packed.items():
             items = len(sent.indices.get(kind, ()))
-            self.pieces += [(kind, piece) for piece in chunks(strips, items, min(PIECE_BYTES, self._chunk_bytes))]
+            self.pieces += [(kind, piece) for piece in pieces(strips, items, self._chunk_bytes)]
         if split.direct:
             self._submit(self._straight)
         self.summed_apart = bool(split.direct) or not self.pieces or self.verify == "full"
@@ -188,11 +183,8 @@ class Leg:
         sent, me, hello = self._sent, self._peer.me, self.link.hello
         assert sent is not None
         assert hello is not None
-        straight = {
-            kind: Blocks(*bind(plan, me.regions, hello.regions, sent.indices, self.indices))
-            for kind, plan in self.part.split(self.ways).direct.items()
-        }
-        blocks = Blocks(*(np.concatenate(c) for c in zip(*straight.values(), strict=True)))
+        straight = straight_blocks(self.part, self.ways, me.regions, hello.regions, sent.indices, self.indices)
+        blocks = joined(straight.values())
         whole = Tally()
         result = self._write(blocks, whole)
         tallies: dict[str, Tally] = {}

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.bytes.cost import Load, Way, choose, possible
-from pdctl_transfer.session.bytes.packing import id_runs
 from pdctl_transfer.session.bytes.work import pair_plan
 from pdctl_transfer.session.drive.client import Address, Routes
 from pdctl_transfer.session.drive.loop import Loop
@@ -151,6 +150,6 @@ class Finder:
         for kind, strips in source.part.strips.items():
             ids = request.indices.get(kind)
             if ids is not None and len(ids):
-                load = Load(strips, len(ids), len(id_runs(ids)))
+                load = Load(strips, ids)
                 ways[kind] = choose(load, transport, source.link.chunk_bytes, able)
         return ways

@@ -4,19 +4,23 @@ import ctypes
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.session.bytes.kept import Kept
-from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, id_runs
+from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, breaks, id_runs
 from pdctl_transfer.session.options import CPU, Region
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.unsignedinteger]
 
+RUN_BYTES: Final = 8 << 10
+"""Rows whose runs are shorter than this are copied by lists of ids: a tenth of the time of a run each."""
+STEP_BYTES: Final = 1 << 18
+"""So much at once, which stays in cache."""
 WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
@@ -74,14 +78,23 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Buffer) -> None:
     region, base = memory.bytes(strip.src_index), memory.regions[strip.src_index].base
     item, count = strip.src_item, segment.stop - segment.start
     whole = at_address(into.base + segment.at, count * strip.bytes)
-    runs = id_runs(ids[segment.start : segment.stop])
+    runs = spans(ids[segment.start : segment.stop], strip.bytes)
     for copy in strip.copies:
         places = (base, into.base + segment.at, copy.src_offset, copy.at)
         word = widest_word(item, copy.src_stride, copy.length, strip.bytes, *places)
         items = strided(region, item, copy.src_offset, copy, copy.src_stride, word)
         packed = strided(whole, strip.bytes, copy.at, copy, copy.length, word)
-        for at, first, run in runs:
-            packed[at : at + run] = items[first : first + run]
+        for at, which in runs:
+            packed[at] = items[which]
+
+
+def spans(ids: Column, row_bytes: int) -> list[tuple[slice, slice | Column]]:
+    """Assignments that together cover items with these ids: positions in packed form, and the items there. One a run of
+    consecutive ids, or one a step where runs are short."""
+    if (len(breaks(ids)) + 1) * RUN_BYTES <= len(ids) * row_bytes or len(ids) == 1:
+        return [(slice(at, at + run), slice(first, first + run)) for at, first, run in id_runs(ids)]
+    step = max(1, STEP_BYTES // row_bytes)
+    return [(slice(at, at + step), ids[at : at + step]) for at in range(0, len(ids), step)]
 
 
 class Lot(NamedTuple):
@@ -113,8 +126,9 @@ def scatter(memory: Memory, lots: Sequence[Lot], part: int = 0, parts: int = 1) 
         count = segment.stop - segment.start
         first, stop = count * part // parts, count * (part + 1) // parts
         items, packed = _views(memory, rows)
-        for at, item, run in id_runs(ids[segment.start + first : segment.start + stop]):
-            items[item : item + run] = packed[first + at : first + at + run]
+        share = packed[first:stop]
+        for at, which in spans(ids[segment.start + first : segment.start + stop], segment.strip.bytes * len(rows)):
+            items[which] = share[at]
 
 
 def abreast(lots: Sequence[Lot]) -> Iterator[list[Row]]:

@@ -1,21 +1,17 @@
 """Blocks of packed rows: from items or scratch on this side, into staging or items on the other."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.fabric.base import Blocks
+from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.copying import Buffer
-from pdctl_transfer.session.bytes.packing import Chunk, Segment, id_runs
+from pdctl_transfer.session.bytes.packing import GATHER_BELOW, Chunk, Segment, id_runs
 from pdctl_transfer.session.options import Region
 
 Column = NDArray[np.int64]
-
-GATHER_BELOW: Final = 1 << 16
-"""Source runs shorter than this are gathered: a copy of so much costs less than the block it saves."""
 
 
 def gathered(chunk: Chunk, ids: Column) -> list[bool]:
