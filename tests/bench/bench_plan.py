@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdctl_transfer.plan import Binding, Blocks, Plan, RankId, Workspace, bind, make_plan
+from pdctl_transfer.plan import Binding, Blocks, Plan, RankId, bind, make_plan
 from tests.bench.harness import Row, at_least, at_most, cpu_seconds, plain
 from tests.oracle.installed import sglang_python
 from tests.unit.layout.build import kv, single
@@ -42,13 +42,13 @@ def rows() -> Iterator[Row]:
     blocks = bind(*case, *indices)
     assert len(blocks.src) == 1_000_000
     yield at_most("bind 1,000,000 blocks of unequal TP", cpu_seconds(lambda: bind(*case, *indices)) * 1e3, "ms", 50)
-    binding, workspace = Binding(*case), Workspace()  # as a sender holds them for each of its peers
-    ours = cpu_seconds(lambda: binding.blocks(*indices, workspace))
+    binding = Binding(*case)  # as a `Part` keeps it for each pair of ranks: see `straight_blocks`
+    ours = cpu_seconds(lambda: binding.blocks(*indices))
     yield from _against_sglang(case, src_pages, dst_pages, blocks, ours)
     for wanted in (10**4, 10**5, 10**6, 10**7):
         pages = wanted // BLOCKS_A_PAGE
         some = {"kv": _pages(pages, 1)}, {"kv": _pages(pages, 2)}
-        seconds = cpu_seconds(lambda some=some: binding.blocks(*some, workspace))
+        seconds = cpu_seconds(lambda some=some: binding.blocks(*some))
         made = pages * BLOCKS_A_PAGE
         yield plain(f"bind {made:,} blocks, each", seconds / made * 1e9, "ns")
 

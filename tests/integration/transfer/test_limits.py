@@ -35,7 +35,12 @@ def confined(role: str, answer: Connection) -> None:
         return DecodePeer(*common, options)  # type: ignore[arg-type]
 
     try:
-        start(HUGE)
+        started = start(HUGE)
+        if isinstance(started, PrefillPeer):  # its scratch is made by the first use
+            try:
+                started.scratch.take()
+            finally:
+                started.close()
         said = "nothing"
     except FabricError as error:
         said = f"{error.code} {error.message}"

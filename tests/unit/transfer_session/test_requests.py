@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
-from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources, staging
+from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources
+from pdctl_transfer.session.bytes.copier import NumpyCopier
 from pdctl_transfer.session.sending import METADATA_BYTES
 from pdctl_transfer.session.wire.messages import (
     Ask,
@@ -419,7 +420,7 @@ def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pyt
         leave.wait(10)
 
     monkeypatch.setattr(sources, "choose", lambda *args, **more: "staged")
-    monkeypatch.setattr(staging, "scatter", slow)
+    monkeypatch.setattr(NumpyCopier, "scatter", slow)
     with world(FAST) as w:
         senders, receivers, _ = w.transfer()
         assert entered.wait(30)

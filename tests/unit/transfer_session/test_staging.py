@@ -1,7 +1,6 @@
 """Packing is exact, chunks cover everything once, slots are bounded, shared and returned."""
 
-import threading
-import time
+import ctypes
 from collections import Counter
 from typing import Any
 
@@ -10,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import Deadline
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
 from pdctl_transfer.session.bytes import cost
-from pdctl_transfer.session.bytes.area import Area
-from pdctl_transfer.session.bytes.copying import Lot, Memory, abreast, gather, scatter
-from pdctl_transfer.session.bytes.cost import Load, choose, seconds
+from pdctl_transfer.session.bytes.area import Area, shared_area
+from pdctl_transfer.session.bytes.copier import NumpyCopier
+from pdctl_transfer.session.bytes.copying import Lot, abreast
+from pdctl_transfer.session.bytes.cost import Load, choose, possible, seconds
 from pdctl_transfer.session.bytes.packing import Strip, chunk_bytes, chunks
 from pdctl_transfer.session.bytes.work import PairPlan
 from pdctl_transfer.session.staging import WINDOW, Lender, Order
@@ -47,14 +45,14 @@ def test_what_is_gathered_and_scattered_is_what_the_layout_says(
             part = pair.part(source, target)
             for kind in part.kinds:
                 for number, chunk in enumerate(chunks(part.strips[kind], items, limit)):
-                    packed = np.zeros(chunk_bytes(chunk), np.uint8)
+                    packed = NumpyCopier(()).allocate(chunk_bytes(chunk))
                     for segment in chunk:
-                        gather(Memory(sender.regions()), segment, ours, packed)
+                        NumpyCopier(sender.regions()).gather(segment, ours, packed)
                     together.setdefault((target, kind, number), []).append(Lot(chunk, theirs, packed))
     for (target, _, _), group in together.items():
         laid = side_by_side(group, row) if row else group
         for share in range(3):
-            scatter(Memory(receivers[target].regions()), laid, share, 3)
+            NumpyCopier(receivers[target].regions()).scatter(laid, share, 3)
     every = {kind: theirs.tolist() for kind in ("kv", "mamba", "qsa_pending", "qsa_compressed")}
     for receiver in receivers.values():
         assert receiver.wrong(1, every) == []
@@ -62,12 +60,12 @@ def test_what_is_gathered_and_scattered_is_what_the_layout_says(
 
 
 def side_by_side(group: list[Lot], step: int) -> list[Lot]:
-    size = max(len(lot.bytes) for lot in group)
-    area = np.zeros((len(group), size), np.uint8)
+    size = max(lot.packed.nbytes for lot in group)
+    area = NumpyCopier(()).allocate(size * len(group))
     laid = []
     for number, lot in enumerate(group):
-        place = area[number if step > 0 else -1 - number][: len(lot.bytes)]
-        place[:] = lot.bytes
+        place = area.part((number if step > 0 else len(group) - 1 - number) * size, lot.packed.nbytes)
+        ctypes.memmove(place.base, lot.packed.base, place.nbytes)
         laid.append(Lot(lot.chunk, lot.ids, place))
     return laid
 
@@ -77,11 +75,11 @@ def test_chunks_side_by_side_are_put_into_place_in_one_assignment(step: int, pas
     """TP 4 → 1: what is interleaved in the item is written from front to back, not in four passes."""
     pair = PairPlan(manifest("prefill", 4), manifest("decode", 1))
     group = []
-    apart = [np.zeros(1 << 16, np.uint8) for _ in range(7)]  # at distances that nobody chose
+    apart = [NumpyCopier(()).allocate(1 << 16) for _ in range(7)]  # at distances that nobody chose
     for tp, at in enumerate([0, 3, 1, 6]):
         part = pair.part(RankId(0, tp), RankId(0, 0))
         chunk = chunks(part.strips["mamba"][:1], 1, 1 << 16)[0]
-        group.append(Lot(chunk, np.arange(1), apart[at][64 * at :][: chunk_bytes(chunk)]))
+        group.append(Lot(chunk, np.arange(1), apart[at].part(64 * at, chunk_bytes(chunk))))
     copies = len(group[0].chunk[0].strip.copies)
     assert len(list(abreast(side_by_side(group, step) if step else group))) == copies * passes
 
@@ -102,7 +100,8 @@ def test_chunks_cover_each_item_once_and_respect_the_limit(sizes: list[int], ite
 
 def load(src: int, dst: int, items: int, runs: int, scale: int = 16) -> Load:
     pair = PairPlan(manifest("prefill", src, scale=scale), manifest("decode", dst, scale=scale))
-    return Load(pair.part(RankId(0, 0), RankId(0, 0)).strips["kv"], items, runs)
+    ids = np.arange(items) + np.arange(items) * runs // max(1, items)
+    return Load(pair.part(RankId(0, 0), RankId(0, 0)).strips["kv"], ids)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +110,30 @@ def load(src: int, dst: int, items: int, runs: int, scale: int = 16) -> Load:
 )
 def test_the_cheapest_way_is_chosen(src: int, dst: int, runs: int, way: str) -> None:
     """Long runs go straight; rows that the receiver holds in one piece are only packed; the rest is staged."""
-    assert choose(load(src, dst, 500, runs), "tcp", 4 << 20, staging=True) == way
+    assert choose(load(src, dst, 500, runs), "tcp", 4 << 20) == way
 
 
 def test_no_staging_without_an_area_and_none_where_blocks_cost_nothing() -> None:
-    assert choose(load(2, 1, 500, 1), "tcp", 4 << 20, staging=False) == "direct"
-    assert choose(load(2, 1, 1, 1), "rdma", 4 << 20, staging=True) == "direct"
-    assert choose(load(1, 1, 0, 0), "tcp", 4 << 20, staging=True) == "direct"
+    without = possible(sender_copies=True, receiver_copies=True, staging=False)
+    assert choose(load(2, 1, 500, 1), "tcp", 4 << 20, without) == "direct"
+    assert choose(load(2, 1, 1, 1), "rdma", 4 << 20) == "direct"
+    assert choose(load(1, 1, 0, 0), "tcp", 4 << 20) == "direct"
+
+
+def test_no_way_is_taken_that_a_side_cannot_go() -> None:
+    """Where the sender cannot gather all goes straight; where the receiver cannot scatter, nothing is staged."""
+    for src, dst in ((1, 1), (2, 1), (1, 2)):
+        for items, runs in ((1, 1), (500, 1), (500, 500)):
+            this = load(src, dst, items, runs)
+            for staging in (True, False):
+                gathers_not = possible(sender_copies=False, receiver_copies=True, staging=staging)
+                scatters_not = possible(sender_copies=True, receiver_copies=False, staging=staging)
+                assert choose(this, "tcp", 4 << 20, gathers_not) == "direct"
+                assert choose(this, "tcp", 4 << 20, scatters_not) != "staged"
 
 
 def test_an_item_larger_than_a_slot_is_never_staged() -> None:
-    assert choose(load(2, 1, 500, 500), "tcp", 512, staging=True) == "direct"
+    assert choose(load(2, 1, 500, 500), "tcp", 512) == "direct"
 
 
 def test_prices_of_every_transport() -> None:
@@ -130,6 +142,10 @@ def test_prices_of_every_transport() -> None:
         assert seconds(load(2, 1, 500, 1), "direct", price, 1 << 20) > seconds(
             load(2, 1, 5, 1), "direct", price, 1 << 20
         )
+
+
+def staging_area(slots: int) -> Area:
+    return shared_area(MemoryFabric(), NumpyCopier(()), slots * 64, 64, "staging")
 
 
 class Inline:
@@ -168,9 +184,9 @@ def orders(lender: Lender, count: int, pieces: int, granted: list[tuple[int, int
 
 def test_slots_are_bounded_shared_and_come_back() -> None:
     inline: Any = Inline()
-    area = Area(MemoryFabric(), 4 * 64, 64)
+    area = staging_area(4)
     buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    lender = Lender(inline, area, Memory(buffers.regions()), inline)
+    lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
     granted: list[tuple[int, int]] = []
     made = orders(lender, 3, 5, granted)
     assert len(granted) == 4
@@ -192,9 +208,9 @@ def test_slots_are_bounded_shared_and_come_back() -> None:
 
 def test_slots_of_a_failed_request_stay_away_until_it_is_settled() -> None:
     inline: Any = Inline()
-    area = Area(MemoryFabric(), 2 * 64, 64)
+    area = staging_area(2)
     buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    lender = Lender(inline, area, Memory(buffers.regions()), inline)
+    lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
     granted: list[tuple[int, int]] = []
     first, second = orders(lender, 2, 2, granted)
     assert granted == [(0, 0), (0, 1)]
@@ -212,31 +228,11 @@ def test_slots_of_a_failed_request_stay_away_until_it_is_settled() -> None:
     assert area.free == 2
 
 
-@pytest.mark.code("PD4014")
-def test_an_area_that_there_is_no_memory_for_is_named() -> None:
-    with pytest.raises(FabricError, match="no memory for") as caught:
-        Area(MemoryFabric(), 1 << 60, 1 << 20)
-    assert caught.value.code == "PD4014"
-
-
-def test_an_area_lends_slots_in_a_row_while_it_can() -> None:
-    area = Area(MemoryFabric(), 8 * 64, 64)
-    first = area.take_in_row(4, 1)
-    assert first is not None
-    assert area.take_at(first + 1) == first + 1
-    second = area.take_in_row(4, 0)
-    assert second == (4 if first < 4 else 0)
-    assert area.take_at(second) not in {None, first, first + 1, second}
-    left = [area.take_in_row(4, 3) for _ in range(5)]
-    assert left[-1] is None
-    assert area.free == 0
-
-
 def test_sources_of_one_request_get_slots_side_by_side() -> None:
     """Whoever is served first, and again when slots have come back."""
     inline: Any = Inline()
-    area = Area(MemoryFabric(), 8 * 64, 64)
-    lender = Lender(inline, area, Memory(Buffers(manifest("decode", 1), Rank(0, 0), 8).regions()), inline)
+    area = staging_area(8)
+    lender = Lender(inline, area, NumpyCopier(Buffers(manifest("decode", 1), Rank(0, 0), 8).regions()), inline)
     chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
     granted: dict[int, dict[int, int]] = {}
     made = []
@@ -260,36 +256,12 @@ def test_sources_of_one_request_get_slots_side_by_side() -> None:
     assert area.free == 8
 
 
-def test_an_area_lends_each_slot_once() -> None:
-    area = Area(MemoryFabric(), 3 * 100 + 50, 100)
-    taken = [area.take() for _ in range(4)]
-    assert sorted(slot for slot in taken if slot is not None) == [0, 1, 2]
-    assert taken[3] is None
-    start = time.monotonic()
-    assert area.take(Deadline(0.05)) is None
-    assert time.monotonic() - start >= 0.05
-    area.give(1)
-    assert area.take() == 1
-
-
-def test_who_waits_for_a_slot_gives_up_when_told() -> None:
-    area, deadline = Area(MemoryFabric(), 100, 100), Deadline(60)
-    area.take()
-    got: list[int | None] = []
-    waiting = threading.Thread(target=lambda: got.append(area.take(deadline)))
-    waiting.start()
-    deadline.cancel()
-    area.wake()
-    waiting.join(10)
-    assert got == [None]
-
-
 def test_chunks_of_one_request_that_fill_the_same_items_are_placed_together() -> None:
     """And a chunk whose siblings have no slot yet does not wait for them, or nobody would ever get one."""
     inline: Any = Inline()
     buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    area = Area(MemoryFabric(), 3 * 64, 64)
-    lender = Lender(inline, area, Memory(buffers.regions()), inline)
+    area = staging_area(3)
+    lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
     granted: list[tuple[int, int]] = []
     first, second = orders(lender, 2, 2, granted)
     second.group = first.group

@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.layout.algebra import item_len, local_heads, total_units
 from pdctl_transfer.layout.manifest import Component, Engine, Entry, Group, Manifest, Model, Parallel, Stage, Transfer
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Region, Registry
+from pdctl_transfer.session.bytes.copier import Copier
 
 PAGE = 16
 rooms = itertools.count(1)
@@ -151,6 +152,8 @@ class World:
         options: Options | None = None,
         fabric: Any = MemoryFabric,
         items: int = 64,
+        memory: "type[Buffers] | None" = None,
+        copier: Callable[["Buffers"], Copier | None] = lambda buffers: None,
     ) -> None:
         self.stack = ExitStack()
         self.options = options or FAST
@@ -163,16 +166,17 @@ class World:
         self.decode: dict[Rank, tuple[DecodePeer, Buffers]] = {}
         for m, made in ((prefill, self.prefill), (decode, self.decode)):
             for rank in ranks(m):
-                buffers = Buffers(m, rank, items)
+                buffers = (memory or Buffers)(m, rank, items)
+                more = {"options": self.options, "copier": copier(buffers)}
                 f = fabric()
                 self.fabrics.append(f)
                 self.stack.callback(f.close)
-                for array in buffers.arrays:
-                    f.register(array.ctypes.data, array.nbytes)
+                for region in buffers.regions():
+                    f.register(region.base, region.items * region.item_len)
                 if m.role == "prefill":
-                    peer: Any = PrefillPeer(m, rank, buffers.regions(), f, registry=self.at, options=self.options)
+                    peer: Any = PrefillPeer(m, rank, buffers.regions(), f, registry=self.at, **more)
                 else:
-                    peer = DecodePeer(m, rank, buffers.regions(), f, self.options)
+                    peer = DecodePeer(m, rank, buffers.regions(), f, **more)
                 self.stack.callback(peer.close)
                 made[rank] = (peer, buffers)
 

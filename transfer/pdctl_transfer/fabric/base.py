@@ -7,13 +7,11 @@ observed, never the one that was asked for.
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from pdctl_transfer.blocks import Blocks as Blocks
 
 Transport = Literal["memory", "tcp", "rdma", "shm", "unknown"]
 
@@ -21,14 +19,6 @@ Transport = Literal["memory", "tcp", "rdma", "shm", "unknown"]
 LEFT: Final = "stopped at the deadline"
 AHEAD: Final = 2
 """Writes, or batches of one, that it pays to have under way to one peer: one moves, the next is there when it ends."""
-
-
-class Blocks(NamedTuple):
-    """Columns of absolute addresses and lengths in bytes, int64 arrays of shape [n]: block i is length[i] bytes."""
-
-    src: "NDArray[np.int64]"
-    dst: "NDArray[np.int64]"
-    length: "NDArray[np.int64]"
 
 
 class Deadline:

@@ -1,6 +1,7 @@
 """Address-free copy plans, their proof, and binding them to addresses. The only part of the core that needs numpy."""
 
-from pdctl_transfer.plan.bind import Binding, Blocks, Workspace, bind
+from pdctl_transfer.blocks import Blocks
+from pdctl_transfer.plan.bind import Binding, bind
 from pdctl_transfer.plan.columns import Columns, Line, Plan, PlannedPair, RankId, Stats
 from pdctl_transfer.plan.flat import Damage, flat_damage
 from pdctl_transfer.plan.planner import make_plan
@@ -18,7 +19,6 @@ __all__ = [
     "Proof",
     "RankId",
     "Stats",
-    "Workspace",
     "bind",
     "flat_damage",
     "make_plan",

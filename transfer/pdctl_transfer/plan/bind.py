@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.errors import BindError
 from pdctl_transfer.plan.columns import Column, Columns, Plan, PlannedPair
 
@@ -24,14 +25,6 @@ class HasRegion(Protocol):
     def items(self) -> int: ...
     @property
     def item_len(self) -> int: ...
-
-
-class Blocks(NamedTuple):
-    """Contiguous copies; int64 arrays of shape [n]: source address, destination address, bytes."""
-
-    src: Column
-    dst: Column
-    length: Column
 
 
 Indices = Mapping[str, ArrayLike]
@@ -48,24 +41,8 @@ def bind(
     return Binding(plan, src_regions, dst_regions).blocks(src_indices, dst_indices)
 
 
-class Workspace:
-    """Memory for blocks, used again: fresh pages cost more than the addresses written into them.
-
-    The blocks of one call are overwritten by the next; one workspace a thread.
-    """
-
-    def __init__(self) -> None:
-        self._columns = np.empty((3, 0), dtype=np.int64)
-
-    def take(self, count: int) -> Blocks:
-        """Room for `count` blocks, uninitialised."""
-        if count > self._columns.shape[1]:
-            self._columns = np.empty((3, count), dtype=np.int64)
-        return Blocks(*self._columns[:, :count])
-
-
 class Binding:
-    """A plan between one source and one destination rank (`Plan.between`), bound to their regions.
+    """A plan between one source and one destination rank (`Plan.between`), bound to their regions. For any thread.
 
     Regions are one an entry of the rank's stage, in manifest order. Raises BindError (PD1031): a plan of several ranks
     a side, a region that is missing or of another item length than the layout's.
@@ -92,7 +69,7 @@ class Binding:
             for kind in dict.fromkeys(kinds.tolist())
         }
 
-    def blocks(self, src_indices: Indices, dst_indices: Indices, workspace: Workspace | None = None) -> Blocks:
+    def blocks(self, src_indices: Indices, dst_indices: Indices) -> Blocks:
         """The blocks for these items: by kind the item ids of each side, the i-th source goes to the i-th destination.
 
         A kind without indices moves nothing. Items that are copied whole and follow each other on both sides become
@@ -104,7 +81,7 @@ class Binding:
             if len(items.src):
                 jobs += [(group, _runs(items) if group.whole else items) for group in kind.groups]
         total = sum(group.blocks(items) for group, items in jobs)
-        out = (workspace or Workspace()).take(total)
+        out = Blocks(*np.empty((3, total), dtype=np.int64))
         start = 0
         for group, items in jobs:
             stop = start + group.blocks(items)

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Finding, Pair, judge
+from pdctl_transfer.session.bytes.cost import Way
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.options import Region
+from pdctl_transfer.session.options import Region, Verify
 
 if TYPE_CHECKING:
     from pdctl_transfer.session.identity import Identity
@@ -32,6 +33,15 @@ def fallback_fault(me: "Identity") -> Failure | None:
         return None
     cause = f"{me.side} {me.rank}: {fabric.kind} was asked for RDMA and moves bytes over TCP"
     return Failure("PD4013", cause, me.side)
+
+
+def asked_fault(copies: bool, ways: Mapping[str, Way], verify: Verify) -> str:
+    """Why a prefill rank cannot do what decode asks for; empty where it can. `copies`: whether it has a copier."""
+    gathered = sorted(kind for kind, way in ways.items() if way != "direct")
+    if copies or (not gathered and verify == "none"):
+        return ""
+    wanted = f"{gathered[0]} {ways[gathered[0]]}" if gathered else f"checksums ({verify})"
+    return f"decode wants {wanted}, and the CPU of prefill cannot reach its memory"
 
 
 def own_index_fault(manifest: Manifest, pp: int, regions: tuple[Region, ...], indices: Indices) -> str:
@@ -65,9 +75,12 @@ def length_fault(part: Part, ours: Indices, theirs: Indices) -> str:
 
 
 def index_fault(leg: "Leg", indices: Indices) -> Failure | None:
-    """PD4020, PD4021: what is wrong with the id lists of a leg, before anything is written."""
+    """PD4016, PD4020, PD4021: why a leg cannot be served, or what is wrong with its id lists, before a byte moves."""
     me, hello = leg.link.me, leg.link.hello
     assert hello is not None
+    fault = asked_fault(me.copier.can_copy, leg.ways, leg.verify)
+    if fault:
+        return Failure("PD4016", f"room {leg.room}: {fault}", "prefill")
     fault = length_fault(leg.part, indices, leg.indices)
     if fault:
         return Failure("PD4020", f"room {leg.room}: {fault}", "prefill")

@@ -13,8 +13,8 @@ import numpy as np
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.bytes.area import Area
-from pdctl_transfer.session.bytes.copying import Memory
+from pdctl_transfer.session.bytes.area import shared_area
+from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.packing import Strip, chunks
 from pdctl_transfer.session.bytes.verify import verify
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
@@ -39,7 +39,10 @@ ANSWERS = messages.Ready | messages.Start | messages.Landed | messages.Done | me
 class DecodePeer:
     """One decode rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
 
-    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4014 without memory for staging.
+    copier: what scatters and sums in that memory; not needed where the CPU can.
+
+    Raises TransferError PD4022 where regions and manifest disagree, PD4016 where `verify` needs a copier and there is
+    none, FabricError PD4014 without memory for staging.
     """
 
     def __init__(
@@ -51,19 +54,20 @@ class DecodePeer:
         options: Options | None = None,
         *,
         check: Check = default_check,
+        copier: Copier | None = None,
     ) -> None:
         self.options = options or Options()
         self.telemetry = Telemetry("decode", str(rank), self.options.events)
-        self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check, copier)
         self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._rooms))
         quarantined = "Requests that have failed and whose buffers may not be used again yet"
         self.telemetry.gauge("quarantined", quarantined, lambda: len(self._requests) - len(self._rooms))
         self.telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self._area.free)
-        self._area = Area(fabric, self.options.staging_bytes, self.options.chunk_bytes)
+        nbytes = self.options.staging_bytes if self._me.copier.can_copy else 0
+        self._area = shared_area(fabric, self._me.copier, nbytes, self.options.chunk_bytes, "staging")
         self.loop = Loop(f"pdctl-decode-{rank}")
         self._workers = Workers(f"pdctl-scatter-{rank}", HANDS)
-        self._memory = Memory(self._me.regions)
-        self._lender = Lender(self.loop, self._area, self._memory, self._workers)
+        self._lender = Lender(self.loop, self._area, self._me.copier, self._workers)
         self._finder = Finder(self.loop, self._me, self, self._fail, staging=self._area.slots > 0)
         self._requests: dict[tuple[int, str], Request] = {}
         self._rooms: dict[int, Request] = {}
@@ -240,7 +244,7 @@ class DecodePeer:
     def _verify(self, request: Request) -> None:
         """On a worker."""
         sent = [(source.part, source.sums) for source in request.sources.values() if source.part is not None]
-        fault = verify(sent, self._memory, request.indices, self.options.verify)
+        fault = verify(sent, self._me.copier, request.indices, self.options.verify)
         self.loop.call(self._verified, request, fault)
 
     def _verified(self, request: Request, fault: str) -> None:

@@ -11,6 +11,7 @@ from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest, Stage
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.rules.outcome import Finding
+from pdctl_transfer.session.bytes.copier import Copier, copier_of
 from pdctl_transfer.session.life import Side
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.wire.messages import PROTOCOL, Hello
@@ -29,6 +30,7 @@ class Identity(Struct, frozen=True):
     options: Options
     incarnation: str
     check: Check
+    copier: Copier
 
     @property
     def side(self) -> Side:
@@ -52,6 +54,7 @@ class Identity(Struct, frozen=True):
             address=self.fabric.address(),
             regions=self.regions,
             chunk_bytes=self.options.chunk_bytes,
+            copies=self.copier.can_copy,
         )
 
 
@@ -77,13 +80,31 @@ def region_fault(manifest: Manifest, rank: Rank, regions: tuple[Region, ...]) ->
     return ""
 
 
+def unsummed(me: Identity, hello: Hello) -> str:
+    """Why this pair cannot check what it moves as this side was told to; empty where it can. Decode decides."""
+    if me.side == "prefill" or me.options.verify == "none" or hello.copies:
+        return ""
+    return f"verify is {me.options.verify!r} on decode, and prefill cannot sum up memory that its CPU does not reach"
+
+
 def identity(
-    manifest: Manifest, rank: Rank, regions: Iterable[Region], fabric: Fabric, options: Options, check: Check
+    manifest: Manifest,
+    rank: Rank,
+    regions: Iterable[Region],
+    fabric: Fabric,
+    options: Options,
+    check: Check,
+    copier: Copier | None = None,
 ) -> Identity:
-    """An identity with a fresh incarnation. Raises TransferError PD4022 where the regions do not fit the manifest."""
+    """An identity with a fresh incarnation, and the copier given or one for its regions.
+
+    Raises TransferError PD4022 where the regions do not fit the manifest, or the copier is of others; PD4016 where they
+    are out of the CPU's reach, there is no copier, and `options.verify` needs one.
+    """
     held = tuple(regions)
     fault = region_fault(manifest, rank, held)
     if fault:
         raise TransferError(f"{manifest.role} {rank}: {fault}", code="PD4022")
+    copier = copier_of(copier, held, options.verify, f"{manifest.role} {rank}")
     encoded = encode_manifest(manifest)
-    return Identity(manifest, encoded, rank, held, fabric, options, os.urandom(8).hex(), check)
+    return Identity(manifest, encoded, rank, held, fabric, options, os.urandom(8).hex(), check, copier)

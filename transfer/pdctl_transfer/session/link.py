@@ -13,7 +13,7 @@ from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.session.bytes.work import PairPlan, pair_plan
 from pdctl_transfer.session.drive.loop import Channel
-from pdctl_transfer.session.identity import Identity, region_fault
+from pdctl_transfer.session.identity import Identity, region_fault, unsummed
 from pdctl_transfer.session.life import Failure, Side
 from pdctl_transfer.session.wire.messages import Agree, AnyMessage, Beat, Bye, Hello, Refuse
 
@@ -180,6 +180,9 @@ class Link:
         fault = region_fault(other, hello.rank, hello.regions)
         if fault:
             return "PD4022", f"{self.name}: {fault}", theirs
+        fault = unsummed(self.me, hello)
+        if fault:
+            return "PD4016", f"{self.name}: {fault}", theirs
         mine = self.me.manifest
         prefill, decode = (mine, other) if self.me.side == "prefill" else (other, mine)
         encoded = (self.me.encoded, hello.manifest)

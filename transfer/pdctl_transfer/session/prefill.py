@@ -13,8 +13,8 @@ from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.book import Book
-from pdctl_transfer.session.bytes.area import Area
-from pdctl_transfer.session.bytes.copying import Memory
+from pdctl_transfer.session.bytes.area import shared_area
+from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.listener import Listener
@@ -36,8 +36,10 @@ from pdctl_transfer.telemetry import Telemetry
 class PrefillPeer:
     """One prefill rank. `regions` hold its memory, one an entry of its stage, registered with `fabric` by the caller.
 
-    Raises TransferError PD4022 where regions and manifest disagree, FabricError PD4014 without memory for scratch,
-    PD4015 where it cannot listen.
+    copier: what gathers and sums in that memory; not needed where the CPU can.
+
+    Raises TransferError PD4022 where regions and manifest disagree, PD4016 where `verify` needs a copier and there is
+    none, FabricError PD4015 where it cannot listen.
     """
 
     def __init__(
@@ -50,16 +52,18 @@ class PrefillPeer:
         registry: tuple[str, int],
         options: Options | None = None,
         check: Check = default_check,
+        copier: Copier | None = None,
     ) -> None:
         self.options = options or Options()
         self.telemetry = Telemetry("prefill", str(rank), self.options.events)
-        self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check)
+        self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check, copier)
         self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._book.rooms))
         self.telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self._book.legs))
-        self.scratch = Area(fabric, self.options.writers * self.options.chunk_bytes, self.options.chunk_bytes)
+        chunk = self.options.chunk_bytes
+        slots = self.options.writers if self.me.copier.can_copy else 0
+        self.scratch = shared_area(fabric, self.me.copier, slots * chunk, chunk, "scratch")
         self.loop = Loop(f"pdctl-prefill-{rank}")
         self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
-        self.memory = Memory(self.me.regions)
         self.gathering = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // 2))
         """Held while a chunk is gathered: by half of the cores, so that the wire soon has a chunk, and a core."""
         self._book = Book(self.options.bootstrap_s)

@@ -12,12 +12,11 @@ from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_units, total_units
 from pdctl_transfer.layout.manifest import Entry, Manifest
-from pdctl_transfer.session.bytes.copying import Memory, Words, strided
+from pdctl_transfer.session.bytes.copying import WORDS, Memory, Words
 from pdctl_transfer.session.bytes.packing import Copy, Strip
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.life import Side
@@ -76,8 +75,8 @@ def sums(part: Part, memory: Memory, indices: Mapping[str, Column], how: Verify,
     for kind in part.kinds:
         ids = indices.get(kind)
         if ids is not None and len(ids):
-            samples: list[Sample] = memory.about(part, (kind, how, side), partial(_samples, part, memory))
-            found[kind] = sum(_sum(sample, ids) for sample in samples) % (1 << 64)
+            views = memory.about(part, (kind, how, side), partial(_views, part, memory))
+            found[kind] = sum(_sum(words, weight, ids) for words, weight in views) % (1 << 64)
     return found
 
 
@@ -130,46 +129,68 @@ def _first_held(entry: Entry, tp: int, rank: int) -> Column:
 
 
 class Sample(NamedTuple):
-    """The words of a copy that count, by item of the region, and their weights in one row."""
+    """The words of a copy that count, the same in each item of a region, and their weights in one row.
 
-    words: Words
+    region: its index. item: its item length. offset, shape, strides: where the words stand in an item, in bytes.
+    """
+
+    region: int
+    item: int
+    offset: int
+    word: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     weight: U64
 
 
-def _samples(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[Sample]:
-    kind, how, side = what
+def samples(part: Part, kind: str, how: Verify, side: Side) -> list[Sample]:
+    """The words of a kind that `sums` adds up on this side, one a copy; of no memory yet."""
     return [
-        _sample(part, memory, (strip, copy), (key, entry), how, side)
+        _sample(part, (strip, copy), (key, entry), how, side)
         for strip, entry, key in part.strips_of(kind)
         for copy in strip.copies
     ]
 
 
-def _sample(
-    part: Part, memory: Memory, which: tuple[Strip, Copy], about: tuple[str, Entry], how: Verify, side: Side
-) -> Sample:
+def _sample(part: Part, which: tuple[Strip, Copy], about: tuple[str, Entry], how: Verify, side: Side) -> Sample:
     (strip, copy), (key, entry) = which, about
     word = word_of(entry)
     if side == "prefill":
         index, item, offset, stride = strip.src_index, strip.src_item, copy.src_offset, copy.src_stride
     else:
         index, item, offset, stride = strip.dst_index, strip.dst_item, copy.dst_offset, copy.dst_stride
-    words = strided(memory.bytes(index), item, offset, copy, stride, word)
+    shape: tuple[int, ...] = (copy.repeats, copy.length // word)
+    strides: tuple[int, ...] = (stride if copy.repeats > 1 else copy.length, word)
     starts = copy.dst_offset + np.arange(copy.repeats) * copy.dst_stride
     places = np.add.outer(starts, np.arange(0, copy.length, word)).reshape(-1)
     if how == "sample" and len(places) > 1:  # each word is a cache miss: the first and the last
-        apart = sum((count - 1) * step for count, step in zip(words.shape[1:], words.strides[1:], strict=True))
-        words = as_strided(words, (len(words), 2), (item, apart))
+        shape, strides = (2,), (sum((count - 1) * step for count, step in zip(shape, strides, strict=True)),)
         places = places[[0, -1]]
-    return Sample(words, weights(key, entry, part.decode_tp, part.destination.tp, places))
+    weight = weights(key, entry, part.decode_tp, part.destination.tp, places)
+    return Sample(index, item, offset, word, shape, strides, weight)
 
 
-def _sum(sample: Sample, ids: Column) -> int:
-    words, weight = sample
-    position = positions(len(ids))
-    step = max(1, STEP_BYTES // weight.nbytes)
-    total = 0
-    for at in range(0, len(ids), step):
-        some = words[ids[at : at + step]].reshape(-1, len(weight)).astype(np.uint64, copy=False)
-        total += int(some @ weight @ position[at : at + step])
+def _views(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[tuple[Words, U64]]:
+    """Of each sample, its words in all items of the region, and their weights."""
+    return [(_words(memory, sample), sample.weight) for sample in samples(part, *what)]
+
+
+def _words(memory: Memory, sample: Sample) -> Words:
+    region = memory.bytes(sample.region)
+    shape, strides = (len(region) // sample.item, *sample.shape), (sample.item, *sample.strides)
+    words: Words = np.ndarray(shape, WORDS[sample.word], region.data, sample.offset, strides)
+    return words
+
+
+def steps(count: int, item_bytes: int) -> range:
+    """Where to cut `count` items so that what is summed at once stays in cache."""
+    return range(0, count, max(1, STEP_BYTES // item_bytes))
+
+
+def _sum(words: Words, weight: U64, ids: Column) -> int:
+    position, total = positions(len(ids)), 0
+    cuts = steps(len(ids), weight.nbytes)
+    for at in cuts:
+        some = words[ids[at : at + cuts.step]].reshape(-1, len(weight)).astype(np.uint64, copy=False)
+        total += int(some @ weight @ position[at : at + cuts.step])
     return total

@@ -1,48 +1,57 @@
-"""Rows out of items into packed form, and back: one strided assignment for as much as possible."""
+"""Rows out of items into packed form, and back, by the CPU: one strided assignment for as much as possible."""
 
 import ctypes
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, id_runs
-from pdctl_transfer.session.options import Region
+from pdctl_transfer.errors import TransferError
+from pdctl_transfer.session.bytes.kept import Kept
+from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, breaks, id_runs
+from pdctl_transfer.session.options import CPU, Region
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.unsignedinteger]
-Key = TypeVar("Key", bound=Hashable)
-Made = TypeVar("Made")
 
+RUN_BYTES: Final = 8 << 10
+"""Rows whose runs are shorter than this are copied by lists of ids: a tenth of the time of a run each."""
+STEP_BYTES: Final = 1 << 18
+"""So much at once, which stays in cache."""
 WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
-class Memory:
+class Buffer(NamedTuple):
+    """Memory that a copier allocated, or a part of it. `owner` keeps it alive."""
+
+    base: int
+    nbytes: int
+    owner: object
+
+    def part(self, at: int, nbytes: int) -> "Buffer":
+        """`nbytes` from byte `at` on."""
+        return Buffer(self.base + at, nbytes, self.owner)
+
+
+class Memory(Kept):
     """A rank's regions as byte arrays, and what is made of them, once."""
 
     def __init__(self, regions: Sequence[Region]) -> None:
-        self.regions = regions
+        super().__init__()
+        self.regions = tuple(regions)
         self._arrays: dict[int, Bytes] = {}
-        self._made: WeakKeyDictionary[object, dict[object, Any]] = WeakKeyDictionary()
 
     def bytes(self, index: int) -> Bytes:
-        """Region number `index`, bytes of shape [items · item_len]."""
+        """Region number `index`, bytes of shape [items · item_len]. TransferError PD4016 out of the CPU's reach."""
         if index not in self._arrays:
             region = self.regions[index]
+            if region.where != CPU:
+                raise TransferError(f"region {index} lies on {region.where}, out of the CPU's reach", code="PD4016")
             self._arrays[index] = at_address(region.base, region.items * region.item_len)
         return self._arrays[index]
-
-    def about(self, owner: object, what: Key, make: Callable[[Key], Made]) -> Made:
-        """`make(what)`, made at most once as long as `owner` lives."""
-        made = self._made.setdefault(owner, {})
-        if what not in made:
-            made[what] = make(what)
-        found: Made = made[what]
-        return found
 
 
 def at_address(base: int, nbytes: int) -> Bytes:
@@ -63,27 +72,37 @@ def strided(memory: Bytes, item: int, offset: int, copy: Copy, stride: int, word
     return array
 
 
-def gather(memory: Memory, segment: Segment, ids: Column, into: Bytes) -> None:
-    """Pack a segment of source items into its place in a chunk's bytes."""
+def gather(memory: Memory, segment: Segment, ids: Column, into: Buffer) -> None:
+    """Pack a segment of source items into its place in a chunk."""
     strip = segment.strip
     region, base = memory.bytes(strip.src_index), memory.regions[strip.src_index].base
     item, count = strip.src_item, segment.stop - segment.start
-    whole = into[segment.at : segment.at + count * strip.bytes]
-    runs = id_runs(ids[segment.start : segment.stop])
+    whole = at_address(into.base + segment.at, count * strip.bytes)
+    runs = spans(ids[segment.start : segment.stop], strip.bytes)
     for copy in strip.copies:
-        word = widest_word(item, copy.src_offset, copy.src_stride, copy.length, base, segment.at, strip.bytes, copy.at)
+        places = (base, into.base + segment.at, copy.src_offset, copy.at)
+        word = widest_word(item, copy.src_stride, copy.length, strip.bytes, *places)
         items = strided(region, item, copy.src_offset, copy, copy.src_stride, word)
         packed = strided(whole, strip.bytes, copy.at, copy, copy.length, word)
-        for at, first, run in runs:
-            packed[at : at + run] = items[first : first + run]
+        for at, which in runs:
+            packed[at] = items[which]
+
+
+def spans(ids: Column, row_bytes: int) -> list[tuple[slice, slice | Column]]:
+    """Assignments that together cover items with these ids: positions in packed form, and the items there. One a run of
+    consecutive ids, or one a step where runs are short."""
+    if (len(breaks(ids)) + 1) * RUN_BYTES <= len(ids) * row_bytes or len(ids) == 1:
+        return [(slice(at, at + run), slice(first, first + run)) for at, first, run in id_runs(ids)]
+    step = max(1, STEP_BYTES // row_bytes)
+    return [(slice(at, at + step), ids[at : at + step]) for at in range(0, len(ids), step)]
 
 
 class Lot(NamedTuple):
-    """A chunk in packed form, `bytes`, and the ids of its kind's items, of which it fills some."""
+    """A chunk in packed form, and the ids of its kind's items, of which it fills some."""
 
     chunk: Chunk
     ids: Column
-    bytes: Bytes
+    packed: Buffer
 
 
 class Row(NamedTuple):
@@ -107,15 +126,16 @@ def scatter(memory: Memory, lots: Sequence[Lot], part: int = 0, parts: int = 1) 
         count = segment.stop - segment.start
         first, stop = count * part // parts, count * (part + 1) // parts
         items, packed = _views(memory, rows)
-        for at, item, run in id_runs(ids[segment.start + first : segment.start + stop]):
-            items[item : item + run] = packed[first + at : first + at + run]
+        share = packed[first:stop]
+        for at, which in spans(ids[segment.start + first : segment.start + stop], segment.strip.bytes * len(rows)):
+            items[which] = share[at]
 
 
 def abreast(lots: Sequence[Lot]) -> Iterator[list[Row]]:
     """Rows that fill the same items in the same pattern, by destination, where distances are equal; others alone."""
     alike: dict[tuple[int, ...], list[Row]] = {}
     for chunk, ids, packed in lots:
-        base = packed.ctypes.data
+        base = packed.base
         for segment in chunk:
             strip = segment.strip
             where = (strip.dst_index, segment.start, segment.stop, strip.bytes)

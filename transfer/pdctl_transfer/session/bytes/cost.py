@@ -1,16 +1,22 @@
 """Which way a kind's items travel: straight, packed by the sender, or through the receiver's staging area.
 
-direct: each copy of the plan is a block. packed: the sender gathers rows, and writes them to where the receiver holds
-them in one piece. staged: rows arrive packed, the receiver scatters them. What decides is what a block costs beside
-its bytes; the figures are orders of magnitude of each transport, measured where said.
+direct: each copy of the plan is a block, whole items that follow each other are one. packed: the sender gathers rows
+where that saves blocks, and writes them to where the receiver holds them in one piece. staged: rows arrive packed, the
+receiver scatters them. What decides is what a block costs beside its bytes: so the blocks are counted that `work.py`
+and `writer.py` will make (a test compares), and priced by figures that are orders of magnitude of each transport,
+measured where said.
 """
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from pdctl_transfer.fabric.base import Transport
-from pdctl_transfer.session.bytes.packing import Strip
+from pdctl_transfer.session.bytes.packing import GATHER_BELOW, Column, Segment, Strip, breaks, chunks, pieces
 
-Way = Literal["direct", "packed", "staged"]
+
+WAYS: Final[tuple[Way, ...]] = ("direct", "packed", "staged")
+"""In the order in which they are preferred where they cost the same."""
 
 
 class Price(NamedTuple):
@@ -33,11 +39,16 @@ PRICES: Final[dict[Transport, Price]] = {
 
 
 class Load(NamedTuple):
-    """What one rank sends another of one kind: strips, items, and runs of consecutive ids at the receiver."""
+    """What one rank sends another of one kind: strips, and the receiver's ids. It asks, so of the sender's ids nothing
+    is known but their number: they are taken to break where these do."""
 
     strips: tuple[Strip, ...]
-    items: int
-    runs: int
+    ids: Column
+
+    @property
+    def items(self) -> int:
+        """How many of each strip."""
+        return len(self.ids)
 
     @property
     def bytes(self) -> int:
@@ -45,36 +56,87 @@ class Load(NamedTuple):
         return self.items * sum(strip.bytes for strip in self.strips)
 
 
+class Effort(NamedTuple):
+    """What a way takes: blocks on the wire, bytes copied on both sides, chunks that are lent and scattered."""
+
+    blocks: int = 0
+    copied: int = 0
+    chunks: int = 0
+
+
+def effort(load: Load, way: Way, chunk_bytes: int) -> Effort:
+    """What will be done for this load."""
+    cuts = breaks(load.ids).tolist()
+    if way == "direct":
+        return Effort(_straight(load.strips, load.items, cuts))
+    if way == "packed":
+        gathered = tuple(strip for strip in load.strips if strip.pays)
+        blocks = _straight([strip for strip in load.strips if not strip.pays], load.items, cuts)
+        for piece in pieces(gathered, load.items, chunk_bytes):
+            blocks += sum(_runs(segment, segment.strip.dst_item, cuts) for segment in piece)
+        return Effort(blocks, load.items * sum(strip.bytes for strip in gathered))
+    return _staged(load, chunk_bytes, cuts)
+
+
 def seconds(load: Load, way: Way, price: Price, chunk_bytes: int) -> float:
-    """What the way is expected to take. The receiver asks, so of the sender's ids nothing is known but their number."""
-    chunks = -(-load.bytes // chunk_bytes)
-    blocks = copied = round_trips = 0
-    for strip in load.strips:
-        size = load.items * strip.bytes
-        whole = strip.src_run == 0 and strip.dst_run == 0 and strip.src_item == strip.dst_item == strip.bytes
-        if way == "direct":
-            blocks += load.runs if whole else load.items * sum(copy.repeats for copy in strip.copies)
-        elif way == "packed":
-            blocks += load.runs if strip.dst_item == strip.bytes else load.items
-            copied += size
-        else:
-            blocks += 1
-            copied += size if strip.src_run >= 0 else 2 * size
-    if way == "staged":
-        round_trips = chunks
+    """What the way is expected to take."""
+    blocks, copied, round_trips = effort(load, way, chunk_bytes)
     wire = load.bytes * price.wire_byte + blocks * price.block
     return wire + copied * price.copy_byte + round_trips * price.chunk
 
 
-def choose(load: Load, transport: Transport, chunk_bytes: int, *, staging: bool) -> Way:
-    """The cheapest way that is possible: packed needs rows in one piece at the receiver, staged a staging area."""
+def possible(*, sender_copies: bool, receiver_copies: bool, staging: bool) -> frozenset[Way]:
+    """The ways that two ranks have: packed needs a sender that gathers, staged also a receiver that scatters and has an
+    area for it."""
+    ways: set[Way] = {"direct"}
+    if sender_copies:
+        ways.add("packed")
+    if sender_copies and receiver_copies and staging:
+        ways.add("staged")
+    return frozenset(ways)
+
+
+def choose(load: Load, transport: Transport, chunk_bytes: int, ways: frozenset[Way] = frozenset(WAYS)) -> Way:
+    """The cheapest of these ways that the load allows: packed needs rows in one piece at the receiver, and both of the
+    others items that fit into a chunk."""
     if not load.items or not load.strips:
         return "direct"
-    ways: list[Way] = ["direct"]
-    fits = all(strip.bytes <= chunk_bytes for strip in load.strips)
-    if fits and all(strip.dst_run >= 0 for strip in load.strips):
-        ways.append("packed")
-    if fits and staging:
-        ways.append("staged")
+    able = {"direct"}
+    if all(strip.bytes <= chunk_bytes for strip in load.strips):
+        able.add("staged")
+        if all(strip.dst_run >= 0 for strip in load.strips):
+            able.add("packed")
     price = PRICES[transport]
-    return min(ways, key=lambda way: seconds(load, way, price, chunk_bytes))
+    left = [way for way in WAYS if way in ways and way in able] or ["direct"]
+    return min(left, key=lambda way: seconds(load, way, price, chunk_bytes))
+
+
+def _straight(strips: Sequence[Strip], items: int, cuts: Sequence[int]) -> int:
+    """Blocks of `plan.bind`: a copy of an item each, whole items that follow each other together."""
+    return sum(
+        len(cuts) + 1 if copy.length == strip.src_item == strip.dst_item else items * copy.repeats
+        for strip in strips
+        for copy in strip.copies
+    )
+
+
+def _staged(load: Load, chunk_bytes: int, cuts: Sequence[int]) -> Effort:
+    """Blocks of `writer.staged_blocks`: what is gathered and stands side by side in a chunk is one."""
+    made = chunks(load.strips, load.items, chunk_bytes)
+    blocks, copied = 0, load.bytes
+    for chunk in made:
+        before = False
+        for segment in chunk:
+            runs = _runs(segment, segment.strip.src_item, cuts)
+            short = segment.strip.src_run < 0 or segment.bytes < runs * GATHER_BELOW
+            blocks += runs if not short else not before
+            copied += segment.bytes if short else 0
+            before = short
+    return Effort(blocks, copied, len(made))
+
+
+def _runs(segment: Segment, item: int, cuts: Sequence[int]) -> int:
+    """Pieces in which a segment's items stand where an item has so many bytes: those filled whole follow each other."""
+    if segment.strip.bytes != item:
+        return segment.stop - segment.start
+    return bisect_left(cuts, segment.stop) - bisect_right(cuts, segment.start) + 1

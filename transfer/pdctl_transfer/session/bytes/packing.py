@@ -5,7 +5,7 @@ A *strip* is what one entry pair contributes: for each item the same strided cop
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,13 @@ from numpy.typing import NDArray
 from pdctl_transfer.plan import Plan
 
 Column = NDArray[np.int64]
+
+GATHER_BELOW: Final = 1 << 16
+"""Pieces of a source shorter than this are gathered: a copy of so much costs less than the block it saves."""
+PIECE_BYTES: Final = 4 << 20
+"""What is gathered for several ranks is written in pieces of this size, none larger than a chunk. Smaller ones would be
+sooner on the wire, but each costs some bookkeeping.
+"""
 
 
 class Copy(NamedTuple):
@@ -42,6 +49,13 @@ class Strip(NamedTuple):
     src_run: int
     dst_run: int
     copies: tuple[Copy, ...]
+
+    @property
+    def pays(self) -> bool:
+        """Whether gathering the items saves blocks where the receiver holds them in one piece: they are scattered here,
+        or short and whole items there, which then follow each other as they do not here."""
+        rows = self.src_item != self.bytes == self.dst_item and self.bytes < GATHER_BELOW
+        return self.src_run < 0 or rows
 
 
 class Segment(NamedTuple):
@@ -128,17 +142,28 @@ def chunks(parts: Sequence[Strip], items: int, limit: int) -> tuple[Chunk, ...]:
     return tuple(made)
 
 
+def pieces(parts: Sequence[Strip], items: int, chunk_bytes: int) -> tuple[Chunk, ...]:
+    """The chunks in which packed items are gathered and written."""
+    return chunks(parts, items, min(PIECE_BYTES, chunk_bytes))
+
+
 def chunk_bytes(chunk: Chunk) -> int:
     """Packed bytes of a chunk."""
     last = chunk[-1]
     return last.at + last.bytes
 
 
+def breaks(ids: Column) -> Column:
+    """Positions at which an id does not follow the one before."""
+    cuts: Column = (ids[1:] - ids[:-1] != 1).nonzero()[0] + 1
+    return cuts
+
+
 def id_runs(ids: Column) -> list[tuple[int, int, int]]:
     """Runs of consecutive ids: (position of the first, the first id, how many)."""
     if not len(ids):
         return []
-    cuts = (ids[1:] - ids[:-1] != 1).nonzero()[0] + 1
+    cuts = breaks(ids)
     if not len(cuts):
         return [(0, int(ids[0]), len(ids))]
     starts = np.concatenate([[0], cuts])

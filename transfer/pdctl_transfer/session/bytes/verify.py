@@ -5,23 +5,22 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.session.bytes.checksum import sums
-from pdctl_transfer.session.bytes.copying import Memory
+from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.options import Verify
 
 
 def verify(
     sent: Iterable[tuple[Part, dict[str, int]]],
-    memory: Memory,
+    copier: Copier,
     indices: Mapping[str, NDArray[np.int64]],
     how: Verify,
 ) -> str:
-    """What differs from what the sources said they wrote; empty where nothing does."""
+    """What differs from what the sources said they wrote; empty where nothing does. Raises as `Copier.sums`."""
     if how == "none":
         return ""
     for part, expected in sent:
-        found = sums(part, memory, indices, how, "decode")
+        found = copier.sums(part, indices, how, "decode")
         for kind, value in found.items():
             if kind in expected and expected[kind] != value:
                 return f"{kind}: what landed is not what {part.source} sent"

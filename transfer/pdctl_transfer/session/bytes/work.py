@@ -1,19 +1,27 @@
 """What a pair of layouts means for single ranks: who talks to whom, and what one rank writes into another."""
 
-from collections.abc import Mapping
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.layout.read import decode_manifest
-from pdctl_transfer.plan import Plan, RankId, make_plan
+from pdctl_transfer.plan import Binding, Plan, RankId, make_plan
 from pdctl_transfer.session.bytes.cost import Way
 from pdctl_transfer.session.bytes.packing import Strip, strips
+from pdctl_transfer.session.options import Region
 
 Column = NDArray[np.int64]
+Ways = Mapping[str, Way]
+Regions = tuple[Region, ...]
+KEPT: Final = 64
+"""Pairs of memories to which a part stays bound: engines that restart bring new ones."""
 
 
 class Split(NamedTuple):
@@ -37,6 +45,8 @@ class Part:
         }
         """Rows of the plan's columns for each kind, in plan order."""
         self._splits: dict[tuple[tuple[str, str], ...], Split] = {}
+        self._bound: OrderedDict[object, tuple[Regions, Regions, dict[str, Binding]]] = OrderedDict()
+        self._binding = threading.Lock()
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -56,14 +66,27 @@ class Part:
         entries = [self._entries[pair.dst_index] for pair in names]
         return list(zip(self.strips[kind], entries, keys, strict=True))
 
-    def split(self, ways: Mapping[str, Way]) -> Split:
+    def bindings(self, ways: Ways, here: Regions, there: Regions) -> dict[str, Binding]:
+        """What goes straight under these ways, by kind, bound to both ranks' memory. Made once, for any thread; known
+        again by the two tuples themselves. Raises BindError as `Binding`."""
+        key = (tuple(sorted(ways.items())), id(here), id(there))
+        with self._binding:
+            if key not in self._bound:
+                direct = self.split(ways).direct
+                self._bound[key] = here, there, {kind: Binding(plan, here, there) for kind, plan in direct.items()}
+                if len(self._bound) > KEPT:
+                    self._bound.popitem(last=False)
+            self._bound.move_to_end(key)
+            return self._bound[key][2]
+
+    def split(self, ways: Ways) -> Split:
         """The part by ways. Of a packed kind, what needs no gathering goes straight."""
         key = tuple(sorted(ways.items()))
         if key not in self._splits:
             self._splits[key] = self._split(ways)
         return self._splits[key]
 
-    def _split(self, ways: Mapping[str, Way]) -> Split:
+    def _split(self, ways: Ways) -> Split:
         straight: dict[str, Plan] = {}
         packed: dict[str, tuple[Strip, ...]] = {}
         staged: dict[str, tuple[Strip, ...]] = {}
@@ -76,13 +99,38 @@ class Part:
             if way == "packed":
                 pair_of = self.plan.columns.pair[rows]
                 pairs = list(dict.fromkeys(pair_of.tolist()))
-                scattered = [strip.src_run < 0 for strip in self.strips[kind]]
-                packed[kind] = tuple(s for s, gather in zip(self.strips[kind], scattered, strict=True) if gather)
-                left = rows[np.isin(pair_of, [p for p, gather in zip(pairs, scattered, strict=True) if not gather])]
+                packed[kind] = tuple(strip for strip in self.strips[kind] if strip.pays)
+                stay = [pair for pair, strip in zip(pairs, self.strips[kind], strict=True) if not strip.pays]
+                left = rows[np.isin(pair_of, stay)]
             if len(left):
                 columns = self.plan.columns.where(left)
                 straight[kind] = Plan(self.plan.pairs, columns, self.plan.prefill_tp, self.plan.decode_tp)
         return Split(straight, packed, staged)
+
+
+def straight_blocks(
+    part: Part,
+    ways: Ways,
+    here: Regions,
+    there: Regions,
+    ids_here: Mapping[str, Column],
+    ids_there: Mapping[str, Column],
+) -> dict[str, Blocks]:
+    """Of each kind, the blocks of what goes straight under these ways, for these items. For any thread.
+
+    here, there: each rank's one tuple of regions, by which the part knows that it is bound to them. Raises BindError
+    (PD1031): ids that differ in number, or lie outside of the regions.
+    """
+    return {kind: bound.blocks(ids_here, ids_there) for kind, bound in part.bindings(ways, here, there).items()}
+
+
+def joined(some: Iterable[Blocks]) -> Blocks:
+    """All of them in one, in order."""
+    all_of_them = list(some)
+    if len(all_of_them) == 1:
+        return all_of_them[0]
+    none = Blocks(*np.zeros((3, 0), dtype=np.int64))
+    return Blocks(*(np.concatenate(columns) for columns in zip(none, *all_of_them, strict=True)))
 
 
 class PairPlan:

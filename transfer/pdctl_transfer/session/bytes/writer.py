@@ -1,28 +1,17 @@
 """Blocks of packed rows: from items or scratch on this side, into staging or items on the other."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.fabric.base import Blocks
-from pdctl_transfer.session.bytes.copying import Memory, gather
-from pdctl_transfer.session.bytes.packing import Chunk, Segment, id_runs
+from pdctl_transfer.blocks import Blocks
+from pdctl_transfer.session.bytes.copier import Copier
+from pdctl_transfer.session.bytes.copying import Buffer
+from pdctl_transfer.session.bytes.packing import GATHER_BELOW, Chunk, Segment, id_runs
 from pdctl_transfer.session.options import Region
 
 Column = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-
-GATHER_BELOW: Final = 1 << 16
-"""Source runs shorter than this are gathered: a copy of so much costs less than the block it saves."""
-
-
-class Scratch(NamedTuple):
-    """Registered memory of this side, as large as a chunk."""
-
-    base: int
-    bytes: Bytes
 
 
 def gathered(chunk: Chunk, ids: Column) -> list[bool]:
@@ -30,39 +19,44 @@ def gathered(chunk: Chunk, ids: Column) -> list[bool]:
     return [_short(segment, ids) for segment in chunk]
 
 
-def staged_blocks(memory: Memory, chunk: Chunk, ids: Column, base: int, scratch: Scratch | None) -> Blocks:
+def staged_blocks(copier: Copier, chunk: Chunk, ids: Column, base: int, scratch: Buffer | None) -> Blocks:
     """Blocks that bring a chunk to `base`: gathered out of scratch where there is one, long runs as they are.
 
-    What is gathered and follows each other in packed form is one block.
+    What is gathered and follows each other in packed form is one block; it is there when this returns. `scratch`:
+    registered memory of this side, as large as the chunk; None where nothing of it is `gathered`. Raises TransferError
+    PD4016 where the copier cannot gather.
     """
     rows: list[tuple[int, int, int]] = []
     end = -1
     for segment, short in zip(chunk, gathered(chunk, ids), strict=True):
         if not short:
-            rows += _source_runs(memory.regions, segment, ids, base + segment.at)
+            rows += _source_runs(copier.regions, segment, ids, base + segment.at)
             continue
         assert scratch is not None
-        gather(memory, segment, ids, scratch.bytes)
+        copier.gather(segment, ids, scratch)
         if end == segment.at:
             src, dst, length = rows[-1]
             rows[-1] = (src, dst, length + segment.bytes)
         else:
             rows.append((scratch.base + segment.at, base + segment.at, segment.bytes))
         end = segment.at + segment.bytes
+    copier.done()
     return Blocks(*np.array(rows, dtype=np.int64).T)
 
 
 def packed_blocks(
-    memory: Memory, chunk: Chunk, ids: Column, there: Sequence[Region], there_ids: Column, scratch: Scratch
+    copier: Copier, chunk: Chunk, ids: Column, there: Sequence[Region], there_ids: Column, scratch: Buffer
 ) -> Blocks:
-    """Blocks that bring a chunk out of scratch to where the receiver holds its rows in one piece."""
+    """Blocks that bring a chunk out of scratch, into which it was gathered when this returns, to where the receiver
+    holds its rows in one piece. Raises TransferError PD4016 where the copier cannot gather."""
     rows: list[tuple[int, int, int]] = []
     for segment in chunk:
-        gather(memory, segment, ids, scratch.bytes)
+        copier.gather(segment, ids, scratch)
         strip, packed = segment.strip, scratch.base + segment.at
         items = there[strip.dst_index].base + strip.dst_run
         for n, item, count in _runs(segment, there_ids, strip.dst_item):
             rows.append((packed + n * strip.bytes, items + item * strip.dst_item, count * strip.bytes))
+    copier.done()
     return Blocks(*np.array(rows, dtype=np.int64).T)
 
 

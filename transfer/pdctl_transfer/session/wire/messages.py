@@ -67,7 +67,8 @@ class Route(Message, frozen=True, tag="T"):
 
 
 class Hello(Message, frozen=True, tag="H"):
-    """First message of both sides of a link: who I am, what I hold, where."""
+    """First message of both sides of a link: who I am, what I hold, where. `copies`: I can gather, scatter and sum in
+    it; False where neither the CPU nor a copier reaches it."""
 
     protocol: int
     version: str
@@ -80,6 +81,7 @@ class Hello(Message, frozen=True, tag="H"):
     chunk_bytes: int
     pulse: int = 0
     """A port that the process listens on as long as it lives, and on which it says nothing."""
+    copies: bool = True
 
 
 class Agree(Message, frozen=True, tag="A"):
