@@ -132,7 +132,8 @@ class _Link:
 class Table:
     """What is registered. Of too many rooms the oldest is forgotten; of too many claims the last is not kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_claims: int = MAX_CLAIMS) -> None:
+        self._max_claims = max_claims
         self._links: dict[Owner, _Link] = {}
         self._claims: dict[Rank, list[_Claim]] = {}
         self._rooms: OrderedDict[int, dict[Owner, None]] = OrderedDict()
@@ -200,7 +201,7 @@ class Table:
         claims = self._claims.setdefault(served.rank, [])
         claim = next((one for one in claims if one.served.incarnation == served.incarnation), None)
         if claim is None:
-            if not _make_room(claims):
+            if len(claims) >= self._max_claims and not _make_room(claims):
                 return [*actions, SendMessage(owner, _taken(claims[0]))]
             claim = _Claim(served, manifest, owner)
             claims.append(claim)
@@ -325,9 +326,7 @@ def _taken(holder: _Claim) -> Standing:
 
 
 def _make_room(claims: list[_Claim]) -> bool:
-    """Whether one more may claim the rank; who is away gives way first."""
-    if len(claims) < MAX_CLAIMS:
-        return True
+    """Whether one gave way to a further claim: somebody who is away."""
     away = next((claim for claim in claims if claim.owner is None), None)
     if away is not None:
         claims.remove(away)
