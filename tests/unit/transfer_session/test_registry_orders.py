@@ -347,7 +347,9 @@ class NoTurnIsKept(Table):
         return super()._forget(owner, now, stays=False)
 
 
-@pytest.mark.parametrize("fault", [LastWriterWins, NobodyIsAsked, NobodyFallsBack, TheDeadStay, RoomsStay, NoTurnIsKept])
+@pytest.mark.parametrize(
+    "fault", [LastWriterWins, NobodyIsAsked, NobodyFallsBack, TheDeadStay, RoomsStay, NoTurnIsKept]
+)
 def test_a_planted_fault_is_found(fault: type[Table]) -> None:
     planted = type("Planted", (Fleet,), {"make": fault})
     budget = settings(

@@ -14,6 +14,8 @@ from pdctl_transfer.session.wire.messages import AnyMessage
 
 MAX_GUESTS: Final = 128
 GREETING_S: Final = 10.0
+BACKLOG: Final = 1024
+"""Connections that the kernel holds for us; of one more it drops the first packet, and who wanted it waits a second."""
 PAUSE_S: Final = 0.1
 """Between two looks where the process has no descriptor left for one more connection."""
 
@@ -29,7 +31,7 @@ class Listener:
         self, loop: Loop, host: str, port: int, accept: Callable[[Channel], None], secret: bytes | None
     ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._sock = socket.create_server((host, port), family=family, backlog=256)
+        self._sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
         self._sock.setblocking(False)
         self._loop, self._accept, self._secret = loop, accept, secret
         self._guests: dict[Channel, _Guest] = {}
