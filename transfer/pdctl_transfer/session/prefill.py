@@ -125,7 +125,7 @@ class PrefillPeer:
         self._book.ended.forget(handle.room)
         room.handle = handle
         room.timer = Timer(self.loop, lambda failure: self._fail(room, failure))
-        room.timer.arm(self.options.bootstrap_s, lambda: room.unasked(self.options))
+        room.timer.arm(self.options.bootstrap_s, lambda: self._unasked(room))
         self._registration.room_at(handle.room)
         fault = fallback_fault(self.me) or self._book.given_up.get(handle.room)
         if fault is not None:
@@ -135,6 +135,14 @@ class PrefillPeer:
         for leg in room.legs.values():
             leg.link.send(messages.Ready(room.room, leg.attempt))
         self._progress(room)
+
+    def _unasked(self, room: Room) -> Failure:
+        """Why nobody asked: decode may not be told of this rank at all."""
+        fault = self._registration.fault
+        if fault is None or room.legs:
+            return room.unasked(self.options)
+        within = f"room {room.room}: after {self.options.bootstrap_s:g} s"
+        return Failure(fault.code, f"{within}, {fault.cause}", "prefill")
 
     def send_room(self, handle: SendHandle, sent: Sent) -> None:
         """`SendHandle.send`, on the loop thread."""
@@ -305,6 +313,7 @@ class PrefillPeer:
         if room is None or room.handle is None or not room.confirmed:
             return
         self._book.close(room)
+        self._registration.room_over(number)
         for leg in room.legs.values():
             self._book.drop(leg)
         room.handle._life.settle()
@@ -316,6 +325,7 @@ class PrefillPeer:
         if handle is None or not handle._life.fail(failure):
             return
         self._book.close(room)
+        self._registration.room_over(room.room, failed=True)
         self._book.ended.put(room.room, failure)
         self.telemetry.ended(room.room, failure.code, failure.side, failure.cause, handle._life.reached)
         for leg in room.legs.values():

@@ -167,6 +167,8 @@ class Channel(asyncio.Protocol):
             self.send(Beat())  # proves this side's secret before the connector says anything
         if messages and not self._proven:
             self._proven = True
+            if self._connector:
+                self.send(Beat())  # a first frame must be small, and the owner's first message may not be
             self.owner.opened(self)
         for message in messages:
             if self._over:
@@ -201,6 +203,11 @@ class Channel(asyncio.Protocol):
         self._over = True
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def greeted(self) -> bool:
+        """Whether the other side has said anything that a peer says."""
+        return self._framer.open
 
     @property
     def over(self) -> bool:

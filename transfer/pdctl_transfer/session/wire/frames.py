@@ -3,6 +3,7 @@
 A connection begins with a preamble from both sides: magic, protocol number, 16 random bytes. A frame's tag is a keyed
 BLAKE2 hash over a counter and the body; the key comes from the shared secret (empty where none is set) and both
 preambles, so a frame can neither be forged without the secret nor replayed, and noise is told from a peer at once.
+Until one frame was right whoever sends it is a stranger, so the first one must be small: peers begin with a heartbeat.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from pdctl_transfer.errors import TransferError
 MAGIC: Final = b"PDCT"
 PREAMBLE: Final = 4 + 1 + 16
 HEAD: Final = 4 + 16
+FIRST_FRAME: Final = 64 << 10
 MAX_FRAME: Final = 80 << 20
 
 
@@ -52,8 +54,9 @@ class Framer:
         at = 0
         while len(self._buffer) - at >= HEAD:
             length = int.from_bytes(self._buffer[at : at + 4], "big")
-            if length > MAX_FRAME:
-                raise FrameError(f"a frame of {length} bytes, over the limit of {MAX_FRAME}")
+            limit = MAX_FRAME if self._received else FIRST_FRAME
+            if length > limit:
+                raise FrameError(f"a frame of {length} bytes, over the limit of {limit}")
             if len(self._buffer) - at < HEAD + length:
                 break
             body = bytes(self._buffer[at + HEAD : at + HEAD + length])

@@ -21,7 +21,7 @@ class Message(Struct, frozen=True, array_like=True):
 
 
 class Register(Message, frozen=True, tag="R"):
-    """Rank to registry: I serve. Repeating it is harmless; a new incarnation replaces an old one."""
+    """Rank to registry: I serve. One rank a connection; repeating it is harmless, and answered by `Standing`."""
 
     rank: Rank
     host: str
@@ -30,15 +30,37 @@ class Register(Message, frozen=True, tag="R"):
     manifest: bytes
 
 
+class Standing(Message, frozen=True, tag="V"):
+    """Registry to rank: decode finds you (no code), or why it does not. Said again whenever it changes."""
+
+    code: str
+    cause: str
+
+
+class Here(Message, frozen=True, tag="I"):
+    """Rank to registry, as its heartbeat: I live, and registered as this incarnation. Answered by `Beat` or `Again`."""
+
+    incarnation: str
+
+
+class Again(Message, frozen=True, tag="J"):
+    """Registry to rank: I do not know you on this connection: register, and say your open rooms, again."""
+
+
 class Beat(Message, frozen=True, tag="B"):
     """Either way: I live."""
 
 
 class RoomAt(Message, frozen=True, tag="M"):
-    """Rank to registry: this room is served by that attention-DP group."""
+    """Rank to registry: this room is open here, so the rank's attention-DP group serves it."""
 
     room: int
-    dp: int
+
+
+class RoomOver(Message, frozen=True, tag="O"):
+    """Rank to registry: this room is no longer open here."""
+
+    room: int
 
 
 class Lookup(Message, frozen=True, tag="L"):
@@ -195,8 +217,12 @@ class Bye(Message, frozen=True, tag="Z"):
 
 AnyMessage = (
     Register
+    | Standing
+    | Here
+    | Again
     | Beat
     | RoomAt
+    | RoomOver
     | Lookup
     | Route
     | Hello
