@@ -32,6 +32,14 @@ rooms = itertools.count(1)
 
 
 @dataclass(frozen=True)
+def rooms_of(peer: Any) -> tuple[int, int]:
+    """Rooms that have not ended, and what is kept of those that did."""
+    machine = peer._driver.machine
+    return (
+        (len(machine.rooms), len(machine.legs)) if hasattr(machine, "legs") else (machine.open, len(machine.requests))
+    )
+
+
 class Spec:
     """What a process holds."""
 
@@ -201,7 +209,7 @@ class Host:
                 fabric.deregister(array.ctypes.data)
 
     def free_slots(self) -> list[int]:
-        return [peer._lender.free for peer in self.peers.values()]
+        return [peer._driver.area.free for peer in self.peers.values()]
 
     def close_registry(self) -> None:
         assert self.registry is not None
@@ -221,8 +229,8 @@ class Host:
             "rss_mib": resident >> 20,
             "threads": threading.active_count(),
             "fds": sum(1 for _ in Path("/proc/self/fd").iterdir()),
-            "rooms": sum(len(peer._book.rooms if hasattr(peer, "_book") else peer._rooms) for peer in peers),
-            "kept": sum(len(peer._book.legs if hasattr(peer, "_book") else peer._requests) for peer in peers),
+            "rooms": sum(rooms_of(peer)[0] for peer in peers),
+            "kept": sum(rooms_of(peer)[1] for peer in peers),
         }
 
     def metrics(self) -> list[str]:

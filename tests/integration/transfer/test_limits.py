@@ -38,7 +38,7 @@ def confined(role: str, answer: Connection) -> None:
         started = start(HUGE)
         if isinstance(started, PrefillPeer):  # its scratch is made by the first use
             try:
-                started.scratch.take()
+                started._driver.scratch.take()
             finally:
                 started.close()
         said = "nothing"

@@ -271,7 +271,7 @@ class Model:
         if to == "decode":
             d.take(on.Heard(self.now, p.name, message))
         elif isinstance(message, say.Ask):
-            p.take(on.Asked(self.now, d.name, d.rank, 0, RANKS, message))
+            p.take(on.Asked(self.now, d.name, d.name, d.rank, 0, RANKS, message))
         else:
             p.take(on.Heard(self.now, d.name, message))
 
@@ -423,7 +423,7 @@ class Model:
                     if slot is not None and any(handle.attempt == key[1] for handle in d.handles.values()):
                         wish = d.lent.get(slot - 1000)
                         if wish is None or wish.key != key:
-                            yield f"{p.name} may still write slot {slot - 1000} for {key}, which {d.name} lent elsewhere"
+                            yield f"{p.name} may still write slot {slot - 1000} for {key}, lent elsewhere by {d.name}"
             for job in p.jobs.values():
                 if job.writes and job.begun:
                     for leg in job.legs:

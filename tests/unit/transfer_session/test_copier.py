@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from pdctl_transfer.errors import FabricError, TransferError
 from pdctl_transfer.fabric.base import Blocks, Transport
 from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
-from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region, link, sources
+from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region
 from pdctl_transfer.session.bytes.checksum import logical_sums
 from pdctl_transfer.session.bytes.copier import Copier, NoCopier, NumpyCopier, copier_for
 from pdctl_transfer.session.bytes.copying import Lot, Memory, at_address
 from pdctl_transfer.session.bytes.packing import chunk_bytes, chunks
 from pdctl_transfer.session.bytes.torch_copier import TorchCopier
 from pdctl_transfer.session.bytes.work import PairPlan
+from pdctl_transfer.session.drive import landing, link
 from tests.unit.transfer_session.test_requests import end
 from tests.unit.transfer_session.world import FAST, Buffers, World, manifest
 
@@ -102,7 +103,7 @@ def test_torch_gives_the_bytes_and_the_sums_that_numpy_gives(data: st.DataObject
 @pytest.mark.parametrize("way", ["direct", "packed", "staged"])
 def test_requests_through_torch(src: int, dst: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides, every byte, each way."""
-    monkeypatch.setattr(sources, "choose", lambda *args, **more: way)
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: way)
     full = replace(FAST, verify="full", chunk_bytes=4096)
     copier = lambda buffers: with_torch(buffers, "tensor")  # noqa: E731
     with World(manifest("prefill", src), manifest("decode", dst), full, copier=copier) as w:
@@ -206,12 +207,12 @@ def test_what_an_older_decode_asks_of_such_memory_is_refused(asked: str, monkeyp
     if asked == "sample":
         monkeypatch.setattr(link, "unsummed", lambda me, hello: "")
     else:
-        monkeypatch.setattr(sources, "choose", lambda *args, **more: asked)
+        monkeypatch.setattr(landing, "choose", lambda *args, **more: asked)
     with World(manifest("prefill", 1), manifest("decode", 2), UNSEEN, Nic, memory=Device) as w:
         for peer, _ in w.decode.values():
             options = replace(UNSEEN, verify=asked) if asked == "sample" else UNSEEN
-            peer._finder._options = options
-            peer._me = peer._finder._me = replace(peer._me, options=options)
+            peer._driver.options = options
+            peer._driver.me = replace(peer._driver.me, options=options)
         senders, receivers, _ = w.transfer()
         assert {end(handle) for handle in [*senders, *receivers]} == {("PD4016", "prefill")}
 
@@ -236,9 +237,9 @@ def test_a_check_that_only_decode_can_make_is_refused_by_the_handshake() -> None
     unseen = Device(manifest("prefill", 1), Rank(0, 0), 64)
     with World(manifest("prefill", 1), manifest("decode", 1), UNSEEN, Nic) as w:
         for peer, _ in w.prefill.values():
-            peer.me = replace(peer.me, copier=NoCopier(unseen.regions()))
+            peer._driver.me = replace(peer._driver.me, copier=NoCopier(unseen.regions()))
         for peer, _ in w.decode.values():
-            peer._me = peer._finder._me = replace(peer._me, options=replace(UNSEEN, verify="sample"))
+            peer._driver.me = replace(peer._driver.me, options=replace(UNSEEN, verify="sample"))
         senders, receivers, _ = w.transfer()
         assert {end(handle)[0] for handle in [*senders, *receivers]} == {"PD4016"}
         assert end(receivers[0]) == ("PD4016", "prefill")

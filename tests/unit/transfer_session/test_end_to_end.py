@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from pdctl_transfer.session import sources
-from pdctl_transfer.session.bytes.cost import Way
+from pdctl_transfer.session.bytes.cost import Load
+from pdctl_transfer.session.drive import landing
+from pdctl_transfer.session.options import Way
 from tests.unit.transfer_session.world import FAST, World, manifest
 
 SIZES = [((1, 1), (1, 1)), ((4, 1), (1, 1)), ((1, 1), (4, 1)), ((2, 2), (4, 1)), ((4, 2), (2, 2)), ((2, 1), (2, 2))]
@@ -17,7 +18,7 @@ def test_every_rank_gets_its_slice_and_nothing_else(
 ) -> None:
     """Whichever way the bytes travel. Small chunks, so that there are many, and fewer slots than chunks."""
     if way is not None:
-        monkeypatch.setattr(sources, "choose", lambda load, *rest, **more: possible(way, load))
+        monkeypatch.setattr(landing, "choose", lambda load, *rest, **more: possible(way, load))
     options = replace(FAST, chunk_bytes=4096, staging_bytes=16384, verify="full")
     with World(manifest("prefill", *src), manifest("decode", *dst), options) as world:
         senders, receivers, wrong = world.transfer()
@@ -28,7 +29,7 @@ def test_every_rank_gets_its_slice_and_nothing_else(
         assert all(h.reusable for h in [*senders, *receivers])
 
 
-def possible(way: Way, load: sources.Load) -> Way:
+def possible(way: Way, load: Load) -> Way:
     if way == "packed" and any(strip.dst_run < 0 for strip in load.strips):
         return "staged"
     return way

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pdctl_transfer.session.options import Rank
 from pdctl_transfer.session.wire.frames import MAGIC, Framer
-from pdctl_transfer.session.wire.messages import PROTOCOL, Ask, Beat, Hello, Query, Register, encode
+from pdctl_transfer.session.wire.messages import PROTOCOL, Ask, Beat, Hello, Withdraw, Register, encode
 from tests.unit.transfer_session.world import FAST, World, manifest
 
 
@@ -61,7 +61,7 @@ def test_garbage_is_harmless(seed: int) -> None:
             hello = Hello(1, "", Rank(9, 9), "x", b"{}", "memory", b"", (), 1)
             signed(port, rng.randbytes(50))
             signed(port, encode(hello), encode(hello))
-            signed(port, encode(Ask(1, "a", {"kv": b"123"}, {}, "none")), encode(Query(1, "a")))
+            signed(port, encode(Ask(1, "a", {"kv": b"123"}, {}, "none")), encode(Withdraw(1, "a")))
             signed(port, encode(Register(Rank(0, 0), "h", 1, "x", b"not a manifest")))
             signed(port, *[encode(Beat())] * 5)
         assert world.registry.ranks()[0].port == prefill.port

@@ -11,8 +11,10 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Finding
-from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region, link
+from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region
 from pdctl_transfer.session.bytes.work import pair_plan
+from pdctl_transfer.session.drive import link
+from pdctl_transfer.session.identity import Check
 from tests.unit.transfer_session.world import FAST, Buffers, World, manifest
 
 SHORT = replace(FAST, bootstrap_s=3.0, waiting_s=3.0, transfer_s=3.0, handshake_s=3.0)
@@ -43,7 +45,7 @@ def test_the_hook_decides() -> None:
     """A check given to one side alone refuses for both."""
     with World(manifest("prefill", 1), manifest("decode", 1), SHORT) as world:
         for peer, _ in world.prefill.values():
-            peer.me = replace(peer.me, check=lambda prefill, decode: [Finding("PD1016", "pair")])
+            peer._driver.me = replace(peer._driver.me, check=lambda prefill, decode: [Finding("PD1016", "pair")])
         senders, receivers, _ = world.transfer()
         assert {handle.wait(10) for handle in [*senders, *receivers]} == {"failed"}
         assert {handle.failure.code for handle in [*senders, *receivers]} == {"PD1016"}
@@ -54,13 +56,13 @@ def test_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """A side whose planner computes something else is noticed by the digest."""
     calls: list[int] = []
 
-    def other(prefill: bytes, decode: bytes) -> Any:
+    def other(check: Check, prefill: bytes, decode: bytes) -> Any:
         plan = pair_plan.__wrapped__(prefill, decode)
         calls.append(1)
         plan.digest = f"sha256:{len(calls)}"
-        return plan
+        return None, plan
 
-    monkeypatch.setattr(link, "pair_plan", other)
+    monkeypatch.setattr(link, "judged", other)
     assert fails_on_both(manifest("prefill", 1), manifest("decode", 1)) == {"PD4009"}
 
 
@@ -128,7 +130,7 @@ def test_roles() -> None:
     """A decode rank that registers as prefill would be asked for state that it does not have."""
     with World(manifest("prefill", 1), manifest("decode", 1), SHORT) as world:
         ((peer, _),) = world.prefill.values()
-        peer.me = replace(peer.me, manifest=manifest("decode", 1))
+        peer._driver.me = replace(peer._driver.me, manifest=manifest("decode", 1))
         _, receivers, _ = world.transfer()
         assert receivers[0].wait(10) == "failed"
         assert receivers[0].failure.code == "PD4024"

@@ -3,7 +3,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pdctl_transfer.session.life import ENDS, ORDER, Failure, Life, State
+from pdctl_transfer.session.failure import ENDS, ORDER, Failure, State
+from pdctl_transfer.session.life import Life
 
 
 class Lives(RuleBasedStateMachine):

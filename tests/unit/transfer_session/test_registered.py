@@ -94,10 +94,10 @@ def test_whoever_was_kept_aside_takes_the_place_when_it_is_free() -> None:
         ((first, _),) = world.prefill.values()
         assert until(lambda: len(incarnations(world)) == 1)
         with another_prefill(world) as other:
-            assert until(lambda: other._registration.fault is not None)
+            assert until(lambda: other._driver._registration.fault is not None)
             first.close()
-            assert until(lambda: incarnations(world) == [other.me.incarnation])
-            assert until(lambda: other._registration.fault is None)
+            assert until(lambda: incarnations(world) == [other._driver.me.incarnation])
+            assert until(lambda: other._driver._registration.fault is None)
 
 
 def test_a_process_that_thaws_late_takes_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,17 +107,17 @@ def test_a_process_that_thaws_late_takes_nothing_away(monkeypatch: pytest.Monkey
     monkeypatch.setattr(table, "TICK_S", 0.1)
     with World(manifest("prefill", 1), manifest("decode", 1), HASTY) as world:
         ((old, _),) = world.prefill.values()
-        assert until(lambda: incarnations(world) == [old.me.incarnation])
+        assert until(lambda: incarnations(world) == [old._driver.me.incarnation])
         thaw = threading.Event()
-        old.loop.call(thaw.wait, 20)
+        old._driver.loop.call(thaw.wait, 20)
         assert until(lambda: incarnations(world) == [])
         with another_prefill(world) as new:
-            assert until(lambda: incarnations(world) == [new.me.incarnation])
+            assert until(lambda: incarnations(world) == [new._driver.me.incarnation])
             thaw.set()
-            assert until(lambda: old._registration.fault is not None)
-            assert incarnations(world) == [new.me.incarnation]
+            assert until(lambda: old._driver._registration.fault is not None)
+            assert incarnations(world) == [new._driver.me.incarnation]
             old.close()
-            assert not until(lambda: incarnations(world) != [new.me.incarnation], 1.0)
+            assert not until(lambda: incarnations(world) != [new._driver.me.incarnation], 1.0)
 
 
 def test_ranks_come_back_to_a_registry_that_restarts() -> None:
@@ -134,7 +134,7 @@ def test_a_room_opened_while_the_registry_was_away_is_found() -> None:
         senders, receivers, wrong = world.transfer(dp=1)
         assert {handle.wait(10) for handle in senders + receivers} == {"confirmed"}
         world.registry.close()
-        assert until(lambda: all(peer._registration.cause for peer, _ in world.prefill.values()))
+        assert until(lambda: all(peer._driver._registration.cause for peer, _ in world.prefill.values()))
         senders, receivers, wrong = world.transfer(dp=1)
         world.registry = Registry(port=world.at[1])
         world.stack.callback(world.registry.close)
@@ -172,7 +172,7 @@ def test_a_room_number_is_used_again_by_another_group(first: int) -> None:
 
 def end(handle: Any) -> float:
     """Time enough for a few lookups, so that a wrong answer would have been believed."""
-    began: float = handle._life.reached["bootstrapping"]
+    began: float = handle.life.reached["bootstrapping"]
     return began + 0.3
 
 

@@ -1,6 +1,7 @@
 """What ends a request, and that late, repeated and misplaced messages end nothing else."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
-from pdctl_transfer.session import DecodePeer, Failure, Options, Rank, sources
+from pdctl_transfer.session import DecodePeer, Options, Rank
 from pdctl_transfer.session.bytes.copier import NumpyCopier
-from pdctl_transfer.session.sending import METADATA_BYTES
+from pdctl_transfer.session.drive import landing
+from pdctl_transfer.session.handles import METADATA_BYTES
 from pdctl_transfer.session.wire.messages import (
     Ask,
     Confirm,
@@ -22,10 +24,10 @@ from pdctl_transfer.session.wire.messages import (
     Grant,
     Landed,
     Lookup,
-    Query,
     Ready,
     Settled,
     Start,
+    Withdraw,
 )
 from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms, threads_left
 
@@ -176,7 +178,7 @@ def test_abort_ends_both_sides(side: str, met: bool) -> None:
             while "bootstrapping" in {sender.state, receiver.state}:
                 receiver.wait(0.01)
         elif side == "decode":
-            while not prefill._book.legs:
+            while not prefill._driver.machine.legs:
                 receiver.wait(0.01)
         (sender if side == "prefill" else receiver).abort("the client left")
         assert end(sender if side == "prefill" else receiver) == ("PD4033", side)
@@ -193,8 +195,10 @@ def test_abort_ends_both_sides(side: str, met: bool) -> None:
 def test_prefill_hears_of_an_abort_that_came_before_its_ranks_were_known() -> None:
     with world(FAST) as w:
         decoder, room = only(w.decode)[0], next(rooms)
-        sender, receiver = only(w.prefill)[0].open(room), decoder.open(room, w.at, ids())
-        decoder.loop.ask(lambda: decoder.fail_room(receiver, Failure("PD4033", "at once", "decode")))
+        sender = only(w.prefill)[0].open(room)
+        decoder._driver.loop.call(time.sleep, 0.2)  # so that the request is given up in the moment in which it begins
+        receiver = decoder.open(room, w.at, ids())
+        receiver.abort("at once")
         assert end(sender) == end(receiver) == ("PD4033", "decode")
 
 
@@ -284,9 +288,9 @@ def test_a_lost_block_is_noticed_by_the_receiver(verify: Any) -> None:
 @pytest.mark.code("PD4041")
 def test_no_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it in quarantine: the request ends instead of waiting for ever."""
-    monkeypatch.setattr(sources, "choose", lambda *args, **more: "staged")
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: "staged")
     with World(manifest("prefill", 1), manifest("decode", 2), SHORT) as w:
-        scratch = only(w.prefill)[0].scratch
+        scratch = only(w.prefill)[0]._driver.scratch
         while scratch.take() is not None:
             pass
         senders, receivers, _ = w.transfer()
@@ -300,27 +304,28 @@ def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
         prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
         _, receivers, wrong = w.transfer()
         assert receivers[0].wait(10) == "confirmed"
-        (to_prefill,) = decoder._finder.links.values()
-        (to_decode,) = prefill._links
+        (kept,) = decoder._driver._kept.values()
+        to_prefill = kept.link
+        (to_decode,) = prefill._driver._links.values()
         room = next(rooms)
         receiver = decoder.open(room, w.at, ids())
-        while (request := decoder._rooms.get(room)) is None or not prefill._book.legs:
+        while (request := decoder._driver.machine._rooms.get(room)) is None or not prefill._driver.machine.legs:
             receiver.wait(0.01)
-        for number, attempt in ((room, "other"), (room, request.attempt), (receivers[0].room, "x"), (12345, "y")):
-            decoder.loop.call(to_prefill.send, Confirm(number, attempt))
-            if attempt != request.attempt:
-                decoder.loop.call(to_prefill.send, Query(number, attempt))
-            decoder.loop.call(to_prefill.send, Grant(number, attempt, 0, 1))
-            decoder.loop.call(to_prefill.send, Grant(number, attempt, -5, 1))
+        for number, attempt in ((room, "other"), (room, request.key[1]), (receivers[0].room, "x"), (12345, "y")):
+            decoder._driver.loop.call(to_prefill.send, Confirm(number, attempt))
+            if attempt != request.key[1]:
+                decoder._driver.loop.call(to_prefill.send, Withdraw(number, attempt))
+            decoder._driver.loop.call(to_prefill.send, Grant(number, attempt, 0, 1))
+            decoder._driver.loop.call(to_prefill.send, Grant(number, attempt, -5, 1))
             for message in (Settled, Ready, Start):
-                prefill.loop.call(to_decode.send, message(number, attempt))
-            prefill.loop.call(to_decode.send, Landed(number, attempt, 3))
-            if attempt != request.attempt:
-                prefill.loop.call(to_decode.send, Done(number, attempt, b"late", {"kv": 1}))
-                prefill.loop.call(to_decode.send, Failed(number, attempt, "PD4033", "late", "decode"))
-                decoder.loop.call(to_prefill.send, Failed(number, attempt, "PD4033", "late", "decode"))
+                prefill._driver.loop.call(to_decode.send, message(number, attempt))
+            prefill._driver.loop.call(to_decode.send, Landed(number, attempt, 3))
+            if attempt != request.key[1]:
+                prefill._driver.loop.call(to_decode.send, Done(number, attempt, b"late", {"kv": 1}))
+                prefill._driver.loop.call(to_decode.send, Failed(number, attempt, "PD4033", "late", "decode"))
+                decoder._driver.loop.call(to_prefill.send, Failed(number, attempt, "PD4033", "late", "decode"))
         data = {kind: np.array(v, dtype="<i8").tobytes() for kind, v in ids().items()}
-        decoder.loop.call(to_prefill.send, Ask(room, request.attempt, data, {}, "none"))
+        decoder._driver.loop.call(to_prefill.send, Ask(room, request.key[1], data, {}, "none"))
         sender = prefill.open(room)
         sender.send(ids(), b"right")
         assert receiver.wait(10) == sender.wait(10) == "confirmed"
@@ -333,8 +338,9 @@ def test_a_message_for_somebody_else_ends_the_link_and_nothing_more() -> None:
         _, receivers, _ = w.transfer()
         assert receivers[0].wait(10) == "confirmed"
         decoder = only(w.decode)[0]
-        (to_prefill,) = decoder._finder.links.values()
-        decoder.loop.call(to_prefill.send, Lookup(1, 2))
+        (kept,) = decoder._driver._kept.values()
+        to_prefill = kept.link
+        decoder._driver.loop.call(to_prefill.send, Lookup(1, 2))
         _, receivers, wrong = w.transfer()
         handle = receivers[0]
         if handle.wait(10) == "failed":  # it was asked for over the link that ended
@@ -390,7 +396,9 @@ def test_nothing_is_left_behind() -> None:
             prefill, receiver = only(w.prefill)[0], only(w.decode)[0]
     assert threads_left() == []
     assert descriptors() <= before
-    assert prefill._book.rooms == receiver._rooms == prefill._book.legs == receiver._requests == {}
+    ours, theirs = prefill._driver, receiver._driver
+    assert ours.machine.rooms == ours.machine.legs == ours.handles == ours._legs == ours._timers == {}
+    assert theirs.machine.requests == theirs.handles == theirs._aims == theirs._kept == theirs._timers == {}
 
 
 def test_a_room_that_decode_gave_up_can_be_asked_for_again() -> None:
@@ -399,12 +407,12 @@ def test_a_room_that_decode_gave_up_can_be_asked_for_again() -> None:
         prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
         room = next(rooms)
         first = decoder.open(room, w.at, ids())
-        while not prefill._book.legs:
+        while not prefill._driver.machine.legs:
             first.wait(0.01)
         first.abort("retry")
         assert first.wait_reusable(30)
         second = decoder.open(room, w.at, ids())
-        while not prefill._book.legs:
+        while not prefill._driver.machine.legs:
             second.wait(0.01)
         sender = prefill.open(room)
         sender.send(ids())
@@ -419,7 +427,7 @@ def test_items_are_not_reusable_while_a_chunk_is_put_into_place(monkeypatch: pyt
         entered.set()
         leave.wait(10)
 
-    monkeypatch.setattr(sources, "choose", lambda *args, **more: "staged")
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: "staged")
     monkeypatch.setattr(NumpyCopier, "scatter", slow)
     with world(FAST) as w:
         senders, receivers, _ = w.transfer()
@@ -442,10 +450,11 @@ def test_a_rank_that_was_not_asked_yet_hears_of_the_abort(monkeypatch: pytest.Mo
     """Decode gives up when its ranks are known and none was asked: they do not wait for their deadline."""
     with World(manifest("prefill", 2), manifest("decode", 1), FAST) as w:
         decoder, room = only(w.decode)[0], next(rooms)
-        monkeypatch.setattr(decoder._finder, "ask", lambda request, link: None)
+        monkeypatch.setattr(decoder._driver.machine, "_ask", lambda request, source: None)
         senders = [peer.open(room) for peer, _ in w.prefill.values()]
         receiver = decoder.open(room, w.at, ids())
-        while room not in decoder._rooms or not decoder._rooms[room].sources:
+        requests = decoder._driver.machine._rooms
+        while room not in requests or not requests[room].sources:
             receiver.wait(0.01)
         receiver.abort("at once")
         assert {end(handle) for handle in [receiver, *senders]} == {("PD4033", "decode")}

@@ -1,4 +1,4 @@
-"""Packing is exact, chunks cover everything once, slots are bounded, shared and returned."""
+"""Packing is exact, chunks cover everything once, and the cheapest way that is possible is taken."""
 
 import ctypes
 from collections import Counter
@@ -9,17 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
 from pdctl_transfer.session.bytes import cost
-from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import NumpyCopier
 from pdctl_transfer.session.bytes.copying import Lot, abreast
 from pdctl_transfer.session.bytes.cost import Load, choose, possible, seconds
 from pdctl_transfer.session.bytes.packing import Strip, chunk_bytes, chunks
 from pdctl_transfer.session.bytes.work import PairPlan
-from pdctl_transfer.session.staging import WINDOW, Lender, Order
 from tests.unit.transfer_session.world import Buffers, manifest
 
 TPS = st.sampled_from([1, 2, 4])
@@ -142,139 +139,3 @@ def test_prices_of_every_transport() -> None:
         assert seconds(load(2, 1, 500, 1), "direct", price, 1 << 20) > seconds(
             load(2, 1, 5, 1), "direct", price, 1 << 20
         )
-
-
-def staging_area(slots: int) -> Area:
-    return shared_area(MemoryFabric(), NumpyCopier(()), slots * 64, 64, "staging")
-
-
-class Inline:
-    """A loop and workers that run everything when told to."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Any] = []
-
-    def call(self, function: Any, *args: Any) -> None:
-        function(*args)
-
-    def submit(self, job: Any) -> None:
-        self.jobs.append(job)
-
-    def run(self) -> None:
-        jobs, self.jobs = self.jobs, []
-        for job in jobs:
-            job()
-
-
-def orders(lender: Lender, count: int, pieces: int, granted: list[tuple[int, int]]) -> list[Order]:
-    made = []
-    for number in range(count):
-        chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
-        order = Order(
-            number,
-            [("kv", chunk)] * pieces,
-            {"kv": np.array([0])},
-            lambda chunk, base, number=number: granted.append((number, chunk)),
-            lambda: None,
-        )
-        made.append(order)
-        lender.start(order)
-    return made
-
-
-def test_slots_are_bounded_shared_and_come_back() -> None:
-    inline: Any = Inline()
-    area = staging_area(4)
-    buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
-    granted: list[tuple[int, int]] = []
-    made = orders(lender, 3, 5, granted)
-    assert len(granted) == 4
-    assert area.free == 0
-    done = 0
-    while done < len(granted):
-        assert all(len(order.slots) <= WINDOW for order in made)
-        number, chunk = granted[done]
-        lender.landed(made[number], chunk)
-        lender.landed(made[number], chunk)
-        inline.run()
-        done += 1
-    assert sorted(granted) == [(number, chunk) for number in range(3) for chunk in range(5)]
-    assert all(order.complete for order in made)
-    assert area.free == 4
-    half = granted[: len(granted) // 2]
-    assert {number for number, _ in half} == {0, 1, 2}, "one order was starved"
-
-
-def test_slots_of_a_failed_request_stay_away_until_it_is_settled() -> None:
-    inline: Any = Inline()
-    area = staging_area(2)
-    buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
-    granted: list[tuple[int, int]] = []
-    first, second = orders(lender, 2, 2, granted)
-    assert granted == [(0, 0), (0, 1)]
-    lender.drop(first)
-    lender.landed(first, 0)
-    inline.run()
-    assert area.free == 0
-    assert granted == [(0, 0), (0, 1)]
-    lender.release(first)
-    assert granted[2:] == [(1, 0), (1, 1)]
-    for chunk in range(2):
-        lender.landed(second, chunk)
-    inline.run()
-    assert second.complete
-    assert area.free == 2
-
-
-def test_sources_of_one_request_get_slots_side_by_side() -> None:
-    """Whoever is served first, and again when slots have come back."""
-    inline: Any = Inline()
-    area = staging_area(8)
-    lender = Lender(inline, area, NumpyCopier(Buffers(manifest("decode", 1), Rank(0, 0), 8).regions()), inline)
-    chunk = chunks((Strip(0, 0, 64, 64, 64, 0, 0, ()),), 1, 64)[0]
-    granted: dict[int, dict[int, int]] = {}
-    made = []
-    for place in (2, 0, 3, 1):
-        order = Order(
-            "one",
-            [("kv", chunk)] * 6,
-            {"kv": np.array([0])},
-            lambda number, base, place=place: granted.setdefault(number, {}).__setitem__(place, base),
-            lambda: None,
-            siblings=4,
-            place=place,
-        )
-        made.append(order)
-        lender.start(order)
-    for number in range(6):
-        assert [granted[number][place] - granted[number][0] for place in range(4)] == [0, 64, 128, 192]
-        for order in made:
-            lender.landed(order, number)
-        inline.run()
-    assert area.free == 8
-
-
-def test_chunks_of_one_request_that_fill_the_same_items_are_placed_together() -> None:
-    """And a chunk whose siblings have no slot yet does not wait for them, or nobody would ever get one."""
-    inline: Any = Inline()
-    buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
-    area = staging_area(3)
-    lender = Lender(inline, area, NumpyCopier(buffers.regions()), inline)
-    granted: list[tuple[int, int]] = []
-    first, second = orders(lender, 2, 2, granted)
-    second.group = first.group
-    assert granted == [(0, 0), (0, 1), (1, 0)]
-    lender.landed(first, 0)
-    assert inline.jobs == []
-    lender.landed(second, 0)
-    assert len(inline.jobs) == 1
-    inline.run()
-    assert (first.scattered, second.scattered) == (1, 1)
-    lender.landed(second, 1)
-    lender.landed(first, 1)
-    inline.run()
-    assert first.complete
-    assert second.complete
-    assert area.free == 3

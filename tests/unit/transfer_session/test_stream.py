@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pdctl_transfer.fabric.base import Blocks, WriteResult
 from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
-from pdctl_transfer.session import sources
+from pdctl_transfer.session.drive import landing
 from tests.unit.transfer_session.test_requests import end
 from tests.unit.transfer_session.world import FAST, World, manifest
 
@@ -18,11 +18,11 @@ PIECES = replace(FAST, chunk_bytes=512, transfer_s=20)
 
 @pytest.fixture(autouse=True)
 def packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "choose", lambda *args, **more: "packed")
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: "packed")
 
 
 def scratch(w: World) -> range:
-    area = next(iter(w.prefill.values()))[0].scratch
+    area = next(iter(w.prefill.values()))[0]._driver.scratch
     return range(area.base(0), area.base(area.slots))
 
 
@@ -86,7 +86,7 @@ def test_ranks_take_turns() -> None:
     assert [len(set(gathered[at : at + 4])) for at in (0, 4)] == [4, 4]
 
 
-@pytest.mark.code("PD4011")
+@pytest.mark.code("PD4012")
 @pytest.mark.parametrize("failing", [0, 5])
 def test_one_rank_that_fails_ends_the_room_at_once(failing: int) -> None:
     """With its own cause on both sides, and what is still on the wire to the others is left, not waited for."""
@@ -97,7 +97,7 @@ def test_one_rank_that_fails_ends_the_room_at_once(failing: int) -> None:
             begun.append(peer.name)
             writing = super().begin(peer, blocks)
             bad = len(begun) > failing and peer.name == sorted(set(begun))[-1]
-            answer = WriteResult(ok=False, settled=True, code="PD4011", cause="broken") if bad else None
+            answer = WriteResult(ok=False, settled=True, code="PD4012", cause="broken") if bad else None
             writing.look = lambda: answer  # type: ignore[method-assign]
             writing.rest = lambda deadline: time.sleep(0.001)  # type: ignore[method-assign]
             return writing
@@ -105,18 +105,18 @@ def test_one_rank_that_fails_ends_the_room_at_once(failing: int) -> None:
     with World(manifest("prefill", 1), manifest("decode", 4), PIECES, Broken) as w:
         began = time.monotonic()
         senders, receivers, _ = w.transfer()
-        assert {end(handle)[0] for handle in [*senders, *receivers]} == {"PD4011"}
+        assert {end(handle)[0] for handle in [*senders, *receivers]} == {"PD4012"}
         assert time.monotonic() - began < 10
         assert all(handle.wait_reusable(10) for handle in [*senders, *receivers])
         prefill = next(iter(w.prefill.values()))[0]
-        assert prefill.scratch.free == prefill.scratch.slots
+        assert prefill._driver.scratch.free == prefill._driver.scratch.slots
 
 
 def test_a_stream_without_scratch_ends() -> None:
     """All of it in quarantine: every rank hears of it before the request's own time is over."""
     soon = replace(PIECES, waiting_s=0.5, transfer_s=0.5)
     with World(manifest("prefill", 1), manifest("decode", 4), soon) as w:
-        area = next(iter(w.prefill.values()))[0].scratch
+        area = next(iter(w.prefill.values()))[0]._driver.scratch
         taken = []
         while (slot := area.take()) is not None:
             taken.append(slot)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pdctl_transfer.session.drive.workers import Workers
+from pdctl_transfer.session.drive.workers import LANE, OVERSTAY_S, Workers
 
 
 def names(prefix: str) -> list[str]:
@@ -50,8 +50,7 @@ def test_a_queued_job_that_is_abandoned_never_runs() -> None:
     assert not ran.is_set()
 
 
-def test_a_job_that_several_hold_can_be_abandoned_by_each() -> None:
-    """Queued: each hears that it never runs. Running: one thread takes the place of the hung one, not two."""
+def test_a_hung_job_is_replaced_once() -> None:
     workers = Workers("shared", 1)
     release, started, again = threading.Event(), threading.Event(), threading.Semaphore(0)
 
@@ -59,17 +58,12 @@ def test_a_job_that_several_hold_can_be_abandoned_by_each() -> None:
         started.set()
         release.wait(10)
 
-    def queued() -> None:
-        raise AssertionError("it was abandoned")
-
     def wait() -> None:
         again.release()
         release.wait(10)
 
     workers.submit(hang)
     assert started.wait(5)
-    workers.submit(queued)
-    assert [workers.abandon(queued), workers.abandon(queued)] == [True, True]
     for _ in range(3):
         workers.submit(wait)
     assert [workers.abandon(hang), workers.abandon(hang)] == [False, False]
@@ -77,6 +71,49 @@ def test_a_job_that_several_hold_can_be_abandoned_by_each() -> None:
     assert len(names("shared")) == 2
     release.set()
     workers.close(5)
+
+
+def test_one_lane_never_holds_all_threads() -> None:
+    """Eight jobs for a frozen peer, then one for a healthy one."""
+    workers = Workers("lanes", 8)
+    release, frozen, done = threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def hang() -> None:
+        frozen.release()
+        release.wait(10)
+
+    jobs = [lambda: hang() for _ in range(12)]
+    for job in jobs:
+        workers.submit(job, ["frozen"])
+    for _ in range(LANE):
+        assert frozen.acquire(timeout=5)
+    workers.submit(done.set, ["healthy"])
+    assert done.wait(5)
+    assert not frozen.acquire(timeout=0.05)
+    release.set()
+    for _ in range(12 - LANE):
+        assert frozen.acquire(timeout=5)
+    workers.close(5)
+
+
+def test_threads_that_overstay_are_replaced() -> None:
+    """As many frozen peers as threads: the next job does not wait for any of them."""
+    workers = Workers("stay", 2)
+    release, frozen, done = threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def hang() -> None:
+        frozen.release()
+        release.wait(30)
+
+    for lane in range(2):
+        workers.submit(hang, [lane])
+        assert frozen.acquire(timeout=5)
+    workers.submit(done.set, ["healthy"])
+    while not done.wait(OVERSTAY_S / 4):
+        workers.relieve()
+    release.set()
+    workers.close(5)
+    assert names("stay") == []
 
 
 def test_never_more_threads_than_the_limit() -> None:

@@ -50,6 +50,7 @@ class WriteResult(Struct, frozen=True):
 
     ok: every block was accepted by the destination. settled: the fabric will write nothing more of it; False after a
     failure of which blocks may still be under way. calls: batches handed to the fabric. code and cause: of the failure.
+    here: this side is to blame for it; False where that is the other side, or cannot be told.
     """
 
     ok: bool
@@ -57,6 +58,7 @@ class WriteResult(Struct, frozen=True):
     calls: int = 0
     code: str = ""
     cause: str = ""
+    here: bool = False
 
 
 class Peer(Protocol):

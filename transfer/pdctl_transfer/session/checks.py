@@ -1,21 +1,17 @@
 """Judgements a peer makes before it moves anything: of the pair, of its fabric, of index lists."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Finding, Pair, judge
-from pdctl_transfer.session.bytes.cost import Way
-from pdctl_transfer.session.bytes.work import Part
-from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.options import Region, Verify
-
-if TYPE_CHECKING:
-    from pdctl_transfer.session.identity import Identity
-    from pdctl_transfer.session.leg import Leg
+from pdctl_transfer.session.bytes.work import PairPlan, Part
+from pdctl_transfer.session.failure import Failure
+from pdctl_transfer.session.identity import Identity
+from pdctl_transfer.session.options import Region, Verify, Way
+from pdctl_transfer.session.wire.messages import Ask, Hello
 
 Indices = Mapping[str, NDArray[np.int64]]
 SINGLE = frozenset({"slot", "row"})
@@ -26,7 +22,7 @@ def default_check(prefill: Manifest, decode: Manifest) -> Iterable[Finding]:
     return [outcome for outcome in judge(Pair.of(prefill, decode)) if isinstance(outcome, Finding)]
 
 
-def fallback_fault(me: "Identity") -> Failure | None:
+def fallback_fault(me: Identity) -> Failure | None:
     """PD4013 where RDMA was asked for, TCP carries the bytes, and that is not allowed."""
     fabric = me.fabric
     if me.options.allow_fallback or fabric.requested != "rdma" or fabric.observed_transport() != "tcp":
@@ -74,21 +70,21 @@ def length_fault(part: Part, ours: Indices, theirs: Indices) -> str:
     return ""
 
 
-def index_fault(leg: "Leg", indices: Indices) -> Failure | None:
-    """PD4016, PD4020, PD4021: why a leg cannot be served, or what is wrong with its id lists, before a byte moves."""
-    me, hello = leg.link.me, leg.link.hello
-    assert hello is not None
-    fault = asked_fault(me.copier.can_copy, leg.ways, leg.verify)
+def index_fault(
+    me: Identity, hello: Hello, pair: PairPlan, part: Part, ask: Ask, ours: Indices, theirs: Indices
+) -> Failure | None:
+    """PD4016, PD4020, PD4021: why a decode rank cannot be served, or which ids are wrong, before a byte moves."""
+    room = f"room {ask.room}"
+    fault = asked_fault(me.copier.can_copy, ask.ways, ask.verify)
     if fault:
-        return Failure("PD4016", f"room {leg.room}: {fault}", "prefill")
-    fault = length_fault(leg.part, indices, leg.indices)
+        return Failure("PD4016", f"{room}: {fault}", "prefill")
+    fault = length_fault(part, ours, theirs)
     if fault:
-        return Failure("PD4020", f"room {leg.room}: {fault}", "prefill")
-    for side, manifest, rank, regions, ids in (
-        ("prefill", leg.link.pair_plan.prefill, me.rank, me.regions, indices),
-        ("decode", leg.link.pair_plan.decode, hello.rank, hello.regions, leg.indices),
-    ):
-        fault = own_index_fault(manifest, rank.pp, regions, ids)
-        if fault:
-            return Failure("PD4021", f"room {leg.room}: {side} {fault}", "decode" if side == "decode" else "prefill")
+        return Failure("PD4020", f"{room}: {fault}", "prefill")
+    fault = own_index_fault(pair.prefill, me.rank.pp, me.regions, ours)
+    if fault:
+        return Failure("PD4021", f"{room}: prefill {fault}", "prefill")
+    fault = own_index_fault(pair.decode, hello.rank.pp, hello.regions, theirs)
+    if fault:
+        return Failure("PD4021", f"{room}: decode {fault}", "decode")
     return None

@@ -1,39 +1,39 @@
-"""The receiving side: one decode rank, its links to prefill ranks, and the requests that wait for their state.
+"""The receiving side: one decode rank. Its requests are `machine/receiver.py`'s, its bytes `drive/landing.py`'s."""
 
-A request asks every prefill rank that writes into this one, its *sources*, and is confirmed when all of them are done
-and what landed was checked. Whatever ends it otherwise, its buffers stay quarantined until each source has said, or
-shown by being gone, that nothing more will land.
-"""
-
+import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.bytes.area import shared_area
+from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
-from pdctl_transfer.session.bytes.packing import Strip, chunks
-from pdctl_transfer.session.bytes.verify import verify
+from pdctl_transfer.session.bytes.cost import possible
+from pdctl_transfer.session.bytes.work import pair_plan
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
-from pdctl_transfer.session.drive.client import Address
-from pdctl_transfer.session.drive.loop import Loop
-from pdctl_transfer.session.drive.workers import Workers
+from pdctl_transfer.session.drive.client import Address, Routes
+from pdctl_transfer.session.drive.driver import Driver
+from pdctl_transfer.session.drive.keeper import Kept
+from pdctl_transfer.session.drive.landing import HANDS, Aim
+from pdctl_transfer.session.drive.link import Link
+from pdctl_transfer.session.drive.pulse import Vital
+from pdctl_transfer.session.failure import Failure
+from pdctl_transfer.session.handles import ReceiveHandle, ids_of
 from pdctl_transfer.session.identity import Check, Identity, identity
-from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Link
+from pdctl_transfer.session.machine import actions as do
+from pdctl_transfer.session.machine import events as on
+from pdctl_transfer.session.machine.events import Key, Peer
+from pdctl_transfer.session.machine.receiver import Receiver
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.quarantine import Quarantine
-from pdctl_transfer.session.receiving import ReceiveHandle, Request, Source
-from pdctl_transfer.session.sources import Finder
-from pdctl_transfer.session.staging import HANDS, Lender, Order
-from pdctl_transfer.session.timers import Timer
-from pdctl_transfer.session.wire import messages
+from pdctl_transfer.session.wire import messages as say
 from pdctl_transfer.telemetry import Telemetry
-
-ANSWERS = messages.Ready | messages.Start | messages.Landed | messages.Done | messages.Failed | messages.Settled
 
 
 class DecodePeer:
@@ -58,247 +58,224 @@ class DecodePeer:
     ) -> None:
         self.options = options or Options()
         self.telemetry = Telemetry("decode", str(rank), self.options.events)
-        self._me: Identity = identity(manifest, rank, regions, fabric, self.options, check, copier)
-        self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._rooms))
-        quarantined = "Requests that have failed and whose buffers may not be used again yet"
-        self.telemetry.gauge("quarantined", quarantined, lambda: len(self._requests) - len(self._rooms))
-        self.telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self._area.free)
-        nbytes = self.options.staging_bytes if self._me.copier.can_copy else 0
-        self._area = shared_area(fabric, self._me.copier, nbytes, self.options.chunk_bytes, "staging")
-        self.loop = Loop(f"pdctl-decode-{rank}")
-        self._workers = Workers(f"pdctl-scatter-{rank}", HANDS)
-        self._lender = Lender(self.loop, self._area, self._me.copier, self._workers)
-        self._finder = Finder(self.loop, self._me, self, self._fail, staging=self._area.slots > 0)
-        self._requests: dict[tuple[int, str], Request] = {}
-        self._rooms: dict[int, Request] = {}
-        self._quarantine = Quarantine(self.loop, self._me, self._released)
+        me = identity(manifest, rank, regions, fabric, self.options, check, copier)
+        self._driver = _Decode(me, self.telemetry)
 
     def open(self, room: int, registry: Address, indices: Mapping[str, Sequence[int]]) -> ReceiveHandle:
-        """Ask for a room's state, to be written to the items with these ids, one list a kind.
+        """Ask for a room's state, to be written to the items with these ids, one list a kind of the rank's stage.
 
         The items belong to the transfer until the handle is confirmed, or failed and `reusable`.
         """
-        handle = ReceiveHandle(self, room)
-        ids = {kind: np.asarray(values, dtype=np.int64).reshape(-1) for kind, values in indices.items()}
-        self.loop.call(self._open, Request(handle, registry, ids))
+        driver = self._driver
+        handle = ReceiveHandle(room, lambda _, failure: driver.abort(number, failure))
+        number = driver.adopt(handle)
+        driver.loop.call(driver.open, number, room, registry, ids_of(indices))
         return handle
 
-    def close(self) -> None:
-        """Fail what is open (PD4034) and leave. Safe to call twice."""
+    def close(self, drain_s: float = 5.0) -> bool:
+        """Fail what is open (PD4034), and wait up to `drain_s` seconds until nothing can land any more.
 
-        def end() -> None:
-            gone = Failure("PD4034", "the decode engine closed", "decode")
-            for request in list(self._rooms.values()):
-                self._fail(request, gone)
-
-        self.loop.call(end)
-        self._workers.close(5.0)
-
-        def leave() -> None:
-            self._quarantine.close()
-            self._finder.close()
-            self._area.close()
-
-        self.loop.call(leave)
-        self.loop.stop()
+        True: it has left, and the memory may be deregistered and freed. False: a prefill rank may still write into it;
+        this side stays until each has said that it does not, or is shown to have ended, and leaves then. Ask again, or
+        keep the memory. Safe to call twice.
+        """
+        return self._driver.close(drain_s)
 
     @property
     def quarantined(self) -> int:
         """Requests that have failed and whose buffers may not be used again yet."""
-        count: int = self.loop.ask(lambda: len(self._requests) - len(self._rooms))
-        return count
+        return self._driver.machine.quarantined
 
-    # The engine's calls, on the loop thread.
 
-    def _open(self, request: Request) -> None:
-        handle = request.handle
-        fault = own_index_fault(self._me.manifest, self._me.rank.pp, self._me.regions, request.indices)
-        refusal = None
-        if request.room in self._rooms:
-            refusal = Failure("PD4023", f"room {request.room} is open already", "decode")
-        elif fault:
-            refusal = Failure("PD4021", f"room {request.room}: decode {fault}", "decode")
-        else:
-            refusal = fallback_fault(self._me)
-        if refusal is not None:
-            handle._life.settle()
-            handle._life.fail(refusal)
-            self._ended(request, refusal)
-            return
-        self._rooms[request.room] = self._requests[request.key] = request
-        request.timer = Timer(self.loop, lambda failure: self._fail(request, failure))
-        request.timer.arm(self.options.bootstrap_s, lambda: self._finder.why_not_met(request))
-        self._finder.find(request)
+class _Decode(Driver):
+    """The driver of a receiver: registries, links to prefill ranks, and workers that put into place and look."""
 
-    def fail_room(self, handle: ReceiveHandle, failure: Failure) -> None:
-        """`Handle.abort`, on the loop thread."""
-        request = self._rooms.get(handle.room)
-        if request is not None and request.handle is handle:
-            self._fail(request, failure)
+    machine: Receiver
+
+    def __init__(self, me: Identity, telemetry: Telemetry) -> None:
+        options = me.options
+        nbytes = options.staging_bytes if me.copier.can_copy else 0
+        self.area: Area = shared_area(me.fabric, me.copier, nbytes, options.chunk_bytes, "staging")
+        super().__init__(me, telemetry, HANDS)
+        self._aims: dict[Key, Aim] = {}
+        self._kept: dict[Peer, Kept] = {}
+        self._routes: dict[Address, Routes] = {}
+        self._answers: dict[Key, tuple[Routes, Any]] = {}
+        self.machine = Receiver(options, self.area.slots, self._chunks, self._unanswered)
+        telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: self.machine.open)
+        quarantined = "Requests that have failed and whose buffers may not be used again yet"
+        telemetry.gauge("quarantined", quarantined, lambda: self.machine.quarantined)
+        telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self.area.free)
+
+    def open(self, number: int, room: int, registry: Address, ids: dict[str, NDArray[np.int64]]) -> None:
+        """An engine asks for a room. On the loop thread."""
+        attempt = os.urandom(8).hex()
+        fault = fallback_fault(self.me)
+        wrong = own_index_fault(self.me.manifest, self.me.rank.pp, self.me.regions, ids)
+        if wrong:
+            fault = Failure("PD4021", f"room {room}: decode {wrong}", "decode")
+        self._aims[(room, attempt)] = Aim(ids)
+        self.tell(on.Opened(time.monotonic(), number, room, fault, attempt, registry))
+
+    def leave(self) -> None:
+        """See `Driver`."""
+        for routes in self._routes.values():
+            routes.close()
+        for kept in list(self._kept.values()):
+            kept.close()
+        self.area.close()
 
     # Links.
 
-    def ready(self, link: Link) -> None:
-        """Ask what waited for it."""
+    def needs(self, peer: Peer) -> bool:
+        """See `Keeper`."""
+        return self.machine.needs(peer)
+
+    def unkept(self, peer: Peer) -> None:
+        """See `Keeper`. What the registry said may have changed, too."""
+        self._kept.pop(peer, None)
+        for routes in self._routes.values():
+            routes.forget()
+
+    def linked(self, link: Link, vital: Vital) -> None:
+        """See `Keeper`."""
         self.telemetry.linked(link.name, link.handshake_s)
-        self._finder.ready(link, list(self._rooms.values()))
+        self.tell(on.LinkReady(time.monotonic(), link.incarnation, link.name))
 
-    def silent(self, link: Link, failure: Failure) -> None:
-        """Fail what waits for that rank; its connection tells later what became of it."""
-        for request in self._waiting_for(link):
-            self._fail(request, failure)
-
-    def broken(self, link: Link, failure: Failure) -> None:
-        """Fail what waits for that rank, and find out whether it still writes."""
-        address = self._finder.forget(link)
-        for request in self._waiting_for(link):
-            self._fail(request, failure)
-        for request in list(self._requests.values()):
-            for rank, source in request.sources.items():
-                if source.link is link and not source.settled and address is not None:
-                    self._quarantine.add(address, link.incarnation, request.key, rank)
-
-    def waiting_rooms(self, link: Link) -> tuple[int, ...]:
-        """Rooms that need this link."""
-        return tuple(request.room for request in self._waiting_for(link))
-
-    def refused_rooms(self, rooms: tuple[int, ...], failure: Failure) -> None:
-        """Prefill names none: what waits for the link fails with it."""
-
-    def _waiting_for(self, link: Link) -> list[Request]:
-        return [r for r in self._rooms.values() if any(s.link is link and not s.done for s in r.sources.values())]
-
-    def message(self, link: Link, message: messages.AnyMessage) -> None:
-        """One message about a request; unknown, late and repeated ones change nothing."""
-        if not isinstance(message, ANSWERS):
+    def heard(self, link: Link, message: say.AnyMessage) -> None:
+        """See `Keeper`."""
+        if isinstance(message, say.ANSWERS):
+            self.tell(on.Heard(time.monotonic(), link.incarnation, message))
+        else:
             link.channel.fail("not a message for a decode rank")
+
+    # What the machine wants.
+
+    def act(self, action: do.AnyAction) -> None:
+        """See `Driver`."""
+        match action:
+            case do.SendMessage(peer=peer, message=message):
+                self._send(peer, message)
+            case do.AskFor(key=key, rank=rank, peer=peer):
+                self._ask(key, rank, peer)
+            case do.StartJob(job=job, work=work):
+                self._start(job, work)
+            case do.GiveBack(slots=slots):
+                self.area.give(*slots)
+            case do.Borrow():
+                self._borrow(action)
+            case do.Unborrow(key=key, rank=rank):
+                self.area.unwish((self.me.incarnation, key, rank))
+            case do.Want(peer=peer, address=address):
+                if peer not in self._kept:
+                    self._kept[peer] = Kept(self, peer, address)
+                self._kept[peer].want()
+            case do.Find():
+                self._find(action)
+            case do.Unfind(key=key):
+                self._unfind(key)
+            case do.Deliver(handle=handle, metadata=metadata):
+                held = self.handles[handle]
+                if isinstance(held, ReceiveHandle):
+                    held.delivered = held.delivered or metadata
+            case do.Count(leg=key):
+                aim = self._aims[key]
+                for (rank, kind), seconds in aim.seconds.items():
+                    self.telemetry.scattered(key[0], aim.names[rank], kind, seconds)
+            case do.Forget(key=key):
+                self._aims.pop(key, None)
+                self._unfind(key)
+            case _:
+                raise TypeError(f"no action of a receiver: {action}")
+
+    def _send(self, peer: Peer, message: say.AnyMessage) -> None:
+        kept = self._kept.get(peer)
+        if kept is None:
             return
-        request = self._requests.get((message.room, message.attempt))
-        if request is None:
+        if isinstance(message, say.Decline):
+            kept.decline(message)
+        elif kept.link is not None:
+            kept.link.send(message)
+
+    def _ask(self, key: Key, rank: RankId, peer: Peer) -> None:
+        kept, aim = self._kept.get(peer), self._aims[key]
+        if kept is None or kept.link is None or kept.link.hello is None or kept.link.pair is None:
             return
-        source = next((source for source in request.sources.values() if source.link is link), None)
-        if source is None:
-            return
-        match message:
-            case messages.Ready():
-                source.ready = True
-                self._met(request)
-            case messages.Start():
-                self._started(request, source)
-            case messages.Landed(chunk=chunk):
-                if source.order is not None:
-                    self._lender.landed(source.order, chunk)
-            case messages.Done(metadata=metadata, sums=sums):
-                if not source.done:
-                    source.done, source.settled, source.sums = True, True, sums
-                    request.handle._metadata = request.handle._metadata or metadata
-                    self._landed(request)
-                    self._release(request)
-            case messages.Failed(code=code, cause=cause, side=side):
-                self._fail(request, Failure(code, cause, "decode" if side == "decode" else "prefill"))
-            case messages.Settled():
-                source.settled = True
-                self._release(request)
+        hello, mine = kept.link.hello, RankId(self.me.rank.pp, self.me.rank.tp)
+        able = possible(
+            sender_copies=hello.copies, receiver_copies=self.me.copier.can_copy, staging=self.area.slots > 0
+        )
+        chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
+        part = kept.link.pair.part(rank, mine)
+        ways = aim.ask(rank, part, self.me.fabric.observed_transport(), chunk, able)
+        aim.names[rank] = kept.link.name
+        kept.link.send(say.Ask(*key, aim.encoded, ways, self.options.verify))
 
-    # The life of a request.
+    def _chunks(self, key: Key, rank: RankId) -> int:
+        return len(self._aims[key].chunks.get(rank, ()))
 
-    def _met(self, request: Request) -> None:
-        if request.all_ready and request.handle._life.advance("waiting") and request.timer is not None:
-            request.timer.arm(self.options.waiting_s, lambda: request.unsent(self.options))
+    def _start(self, number: int, work: do.Work) -> None:
+        seconds = self.options.transfer_s
+        match work:
+            case do.Place(key=key, number=chunk, slots=slots):
+                bodies = self._aims[key].place(self.me.copier, self.area, chunk, slots)
+                self.jobs.start(number, bodies, lanes=(), seconds=seconds)
+            case do.Check(key=key, sums=sums):
+                body = self._aims[key].check(self.me.copier, self.options.verify, sums)
+                self.jobs.start(number, [body], lanes=(), seconds=seconds)
+            case _:
+                raise TypeError(f"no work of a receiver: {work}")
 
-    def _started(self, request: Request, source: Source) -> None:
-        if self._rooms.get(request.room) is not request or source.started:
-            return
-        source.started = True
-        staged = source.part.split(source.ways).staged if source.part is not None else {}
-        if staged:
-            self._lender.start(self._order(request, source, staged))
-        if request.handle._life.advance("transferring") and request.timer is not None:
-            request.timer.arm(self.options.transfer_s, lambda: request.incomplete(self.options))
+    def _borrow(self, wish: do.Borrow) -> None:
+        def got(slot: int) -> None:
+            lent = on.Lent(time.monotonic(), wish.key, wish.rank, wish.number, slot, self.area.base(slot))
+            if not self.post(lent):
+                self.area.give(slot)
 
-    def _order(self, request: Request, source: Source, staged: Mapping[str, tuple[Strip, ...]]) -> Order:
-        limit = source.link.chunk_bytes
-        pieces = [(k, c) for k, strips in staged.items() for c in chunks(strips, len(request.indices[k]), limit)]
+        borrower = (self.me.incarnation, wish.key, wish.rank)
+        self.area.wish(borrower, got, siblings=wish.siblings, place=wish.place, near=wish.near)
 
-        def grant(number: int, base: int) -> None:
-            source.link.send(messages.Grant(request.room, request.attempt, number, base))
+    # Finding prefill ranks.
 
-        placed = partial(self._placed, request)
-        ranks = sorted(request.sources)
-        place = next(i for i, rank in enumerate(ranks) if request.sources[rank] is source)
-        source.order = Order(request.key, pieces, request.indices, grant, placed, len(ranks), place)
-        return source.order
+    def _find(self, find: do.Find) -> None:
+        self._unfind(find.key)
+        routes = self._routes.get(find.registry)
+        if routes is None:
+            routes = self._routes[find.registry] = Routes(self.loop, find.registry, self.options)
+        answer = partial(self._routed, find.key, routes)
+        self._answers[find.key] = routes, answer
+        routes.find(find.room, answer)
 
-    def _placed(self, request: Request) -> None:
-        """A staged chunk is in place, or was left out because the request has failed."""
-        self._landed(request)
-        self._release(request)
+    def _unfind(self, key: Key) -> None:
+        routes, answer = self._answers.pop(key, (None, None))
+        if routes is not None:
+            routes.withdraw(key[0], answer)
 
-    def _landed(self, request: Request) -> None:
-        """Something came into place: when all is, look at it, then confirm."""
-        if not request.complete or request.verifying or self._rooms.get(request.room) is not request:
-            return
-        request.verifying = True
-        self._workers.submit(lambda: self._verify(request))
+    def _routed(self, key: Key, routes: Routes, route: say.Route) -> bool:
+        """True once no further answer is needed."""
+        if route.missing:
+            self.tell(on.Routed(time.monotonic(), key, (), route.missing))
+            return False
+        self._answers.pop(key, None)
+        try:
+            plan = pair_plan(route.manifest, self.me.encoded)
+        except TransferError:  # the handshake judges the pair, and all ranks hear of it
+            served, several = route.ranks, False
+        else:
+            several = plan.prefill.parallel.dp > 1
+            wanted = plan.prefill_ranks(RankId(self.me.rank.pp, self.me.rank.tp))
+            served = tuple(one for one in route.ranks if RankId(one.rank.pp, one.rank.tp) in wanted)
+            if not several:
+                routes.keep(route)
+        targets = tuple(
+            on.Target(RankId(one.rank.pp, one.rank.tp), one.incarnation, (one.host, one.port)) for one in served
+        )
+        self.tell(on.Routed(time.monotonic(), key, targets, changes=several))
+        return True
 
-    def _verify(self, request: Request) -> None:
-        """On a worker."""
-        sent = [(source.part, source.sums) for source in request.sources.values() if source.part is not None]
-        fault = verify(sent, self._me.copier, request.indices, self.options.verify)
-        self.loop.call(self._verified, request, fault)
-
-    def _verified(self, request: Request, fault: str) -> None:
-        if self._rooms.get(request.room) is not request:
-            return
-        if fault:
-            self._fail(request, Failure("PD4040", f"room {request.room}: {fault}", "prefill"))
-            return
-        for source in request.sources.values():
-            source.link.send(messages.Confirm(request.room, request.attempt))
-            for kind, seconds in source.order.seconds.items() if source.order else ():
-                self.telemetry.scattered(request.room, source.link.name, kind, seconds)
-        self._close(request)
-        del self._requests[request.key]
-        request.handle._life.settle()
-        request.handle._life.advance("confirmed")
-        self.telemetry.ended(request.room, "", "", "", request.handle._life.reached)
-
-    def _fail(self, request: Request, failure: Failure) -> None:
-        if not request.handle._life.fail(failure):
-            return
-        self._close(request)
-        self._ended(request, failure)
-        for source in request.sources.values():
-            if source.order is not None:
-                self._lender.drop(source.order)
-            if source.asked:
-                source.link.send(messages.Failed(*request.key, failure.code, failure.cause, failure.side))
-            elif not source.link.channel.over:
-                self._finder.decline(request, source, failure)
-        self._release(request)
-
-    def _ended(self, request: Request, failure: Failure) -> None:
-        reached = request.handle._life.reached
-        self.telemetry.ended(request.room, failure.code, failure.side, failure.cause, reached)
-
-    def _close(self, request: Request) -> None:
-        if request.timer is not None:
-            request.timer.stop()
-        if self._rooms.get(request.room) is request:
-            del self._rooms[request.room]
-
-    def _released(self, key: tuple[int, str], rank: RankId) -> None:
-        """Quarantine: this source is known to write no more."""
-        request = self._requests.get(key)
-        if request is not None and rank in request.sources:
-            request.sources[rank].settled = True
-            self._release(request)
-
-    def _release(self, request: Request) -> None:
-        if self._rooms.get(request.room) is request or not request.settled:
-            return
-        self._requests.pop(request.key, None)
-        for source in request.sources.values():
-            if source.order is not None:
-                self._lender.release(source.order)
-        request.handle._life.settle()
+    def _unanswered(self, registry: Address) -> Failure | None:
+        """Why a registry does not answer."""
+        routes = self._routes.get(registry)
+        if routes is None or not routes.cause:
+            return None
+        return Failure(routes.code, routes.cause, "prefill")

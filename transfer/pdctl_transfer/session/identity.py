@@ -12,7 +12,7 @@ from pdctl_transfer.layout.manifest import Manifest, Stage
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.rules.outcome import Finding
 from pdctl_transfer.session.bytes.copier import Copier, copier_of
-from pdctl_transfer.session.life import Side
+from pdctl_transfer.session.failure import Side
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.wire.messages import PROTOCOL, Hello
 
@@ -31,6 +31,8 @@ class Identity(Struct, frozen=True):
     incarnation: str
     check: Check
     copier: Copier
+    pulse: int = 0
+    """Port of this process's pulse, 0 where it has none."""
 
     @property
     def side(self) -> Side:
@@ -54,6 +56,7 @@ class Identity(Struct, frozen=True):
             address=self.fabric.address(),
             regions=self.regions,
             chunk_bytes=self.options.chunk_bytes,
+            pulse=self.pulse,
             copies=self.copier.can_copy,
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from pdctl_transfer.session.failure import ENDS, ORDER, Failure, Side, State
 
+
 class Life:
     """State, failure and quarantine of one request. Moved by one loop thread, read by any."""
 
@@ -55,6 +56,11 @@ class Life:
         """Whether its pages, slots and rows may be used again: it has ended, and nothing can land late."""
         return self._free.is_set()
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in ENDS
+
     def wait(self, timeout: float | None) -> bool:
         """Block until the end; False where the time ran out first."""
         return self._ended.wait(timeout)
@@ -84,39 +90,40 @@ class Life:
 class Handle:
     """What both handles share. An engine polls `state`, or waits."""
 
-    def __init__(self, room: int, abort: Callable[[Failure], None], side: Side) -> None:
+    def __init__(self, room: int, abort: Callable[[Failure], object], side: Side) -> None:
         self.room = room
-        self._life = Life()
+        self.life = Life()
+        """Moved by the peer's loop thread."""
         self._abort = abort
         self._side: Side = side
 
     @property
     def state(self) -> State:
         """bootstrapping, waiting, transferring, confirmed or failed."""
-        return self._life.state
+        return self.life.state
 
     @property
     def failure(self) -> Failure | None:
         """Code, cause and side once failed; None otherwise."""
-        return self._life.failure
+        return self.life.failure
 
     @property
     def reusable(self) -> bool:
         """False while the buffers of this request may still be read or written by the fabric: quarantine."""
-        return self._life.reusable
+        return self.life.reusable
 
     def wait(self, timeout: float | None = None) -> State:
         """Block until confirmed or failed, or until the time ran out; returns the state then."""
-        self._life.wait(timeout)
-        return self._life.state
+        self.life.wait(timeout)
+        return self.life.state
 
     def wait_reusable(self, timeout: float | None = None) -> bool:
         """Block until `reusable`; False where the time ran out first."""
-        return self._life.wait_reusable(timeout)
+        return self.life.wait_reusable(timeout)
 
     def when_over(self, function: Callable[[], None]) -> None:
         """Call `function` once when the request has ended; it runs on the peer's loop thread and must be short."""
-        self._life.when_over(function)
+        self.life.when_over(function)
 
     def abort(self, reason: str) -> None:
         """Give the request up on both sides (PD4033). Harmless once it has ended. Does not wait."""

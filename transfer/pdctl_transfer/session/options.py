@@ -6,8 +6,8 @@ from msgspec import Struct
 
 Verify = Literal["none", "sample", "full"]
 Way = Literal["direct", "packed", "staged"]
-"""How a kind of state travels from one rank to another: block by block, gathered by the sender, or put into place by the
-receiver out of its staging area."""
+"""How a kind of state travels from one rank to another: block by block, gathered by the sender, or put into place by
+the receiver out of its staging area."""
 CPU: Final = "cpu"
 
 

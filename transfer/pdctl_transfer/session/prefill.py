@@ -1,35 +1,39 @@
-"""The sending side: one prefill rank, the rooms open on it, and the decode ranks that ask for them.
-
-A room is complete when every decode rank that this rank feeds has asked. Each of them is a *leg*: written by a worker,
-confirmed by its receiver. The room is confirmed when all legs are; the first leg that fails fails all.
-"""
+"""The sending side: one prefill rank. Its rooms are `machine/sender.py`'s, its bytes `drive/writes.py`'s."""
 
 import os
 import threading
+import time
 from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
-from pdctl_transfer.session.book import Book
-from pdctl_transfer.session.bytes.area import shared_area
+from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
+from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
+from pdctl_transfer.session.drive.driver import Driver
+from pdctl_transfer.session.drive.jobs import Body
+from pdctl_transfer.session.drive.legwork import LegWork, Partner, Sent
+from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
-from pdctl_transfer.session.drive.loop import Channel, Loop
-from pdctl_transfer.session.drive.workers import Workers
+from pdctl_transfer.session.drive.loop import Channel
+from pdctl_transfer.session.drive.pulse import Vital
+from pdctl_transfer.session.drive.stream import Stream
+from pdctl_transfer.session.failure import Failure
+from pdctl_transfer.session.handles import SendHandle
 from pdctl_transfer.session.identity import Check, Identity, identity
-from pdctl_transfer.session.leg import Leg, Sent
-from pdctl_transfer.session.life import Failure
-from pdctl_transfer.session.link import Link
+from pdctl_transfer.session.machine import actions as do
+from pdctl_transfer.session.machine import events as on
+from pdctl_transfer.session.machine.leg import Cut
+from pdctl_transfer.session.machine.sender import Sender
 from pdctl_transfer.session.options import Options, Rank, Region
-from pdctl_transfer.session.sending import Room, SendHandle
-from pdctl_transfer.session.settlement import Settlement
-from pdctl_transfer.session.stream import Stream
-from pdctl_transfer.session.timers import Timer
-from pdctl_transfer.session.wire import messages
+from pdctl_transfer.session.wire import messages as say
 from pdctl_transfer.telemetry import Telemetry
 
 
@@ -54,288 +58,221 @@ class PrefillPeer:
         check: Check = default_check,
         copier: Copier | None = None,
     ) -> None:
-        self.options = options or Options()
-        self.telemetry = Telemetry("prefill", str(rank), self.options.events)
-        self.me: Identity = identity(manifest, rank, regions, fabric, self.options, check, copier)
-        self.telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self._book.rooms))
-        self.telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self._book.legs))
-        chunk = self.options.chunk_bytes
-        slots = self.options.writers if self.me.copier.can_copy else 0
-        self.scratch = shared_area(fabric, self.me.copier, slots * chunk, chunk, "scratch")
-        self.loop = Loop(f"pdctl-prefill-{rank}")
-        self.workers = Workers(f"pdctl-write-{rank}", self.options.writers)
-        self.gathering = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // 2))
-        """Held while a chunk is gathered: by half of the cores, so that the wire soon has a chunk, and a core."""
-        self._book = Book(self.options.bootstrap_s)
-        self._settlement = Settlement(self.loop, fabric, str(rank), self._book.drop)
-        self._links: set[Link] = set()
-        try:
-            self._listener = Listener(self.loop, self.options.host, 0, self._accept, self.options.secret)
-        except OSError as error:
-            self.loop.stop()
-            self.scratch.close()
-            raise FabricError(f"cannot listen on {self.options.host}: {error}", code="PD4015") from error
-        host = self.options.advertise or self.options.host
-        record = messages.Register(rank, host, self._listener.port, self.me.incarnation, self.me.encoded)
-        self._registration: Registration = self.loop.ask(
-            lambda: Registration(self.loop, registry, self.options, record)
-        )
+        options = options or Options()
+        self.options = options
+        self.telemetry = Telemetry("prefill", str(rank), options.events)
+        me = identity(manifest, rank, regions, fabric, options, check, copier)
+        self._driver = _Prefill(me, self.telemetry, registry)
 
     @property
     def port(self) -> int:
         """Port of the control listener."""
-        return self._listener.port
+        return self._driver.listener.port
 
     def open(self, room: int) -> SendHandle:
         """Expect decode ranks to ask for this room. A room that is open already fails at once (PD4023)."""
-        handle = SendHandle(self, room)
-        self.loop.call(self._open, handle)
+        driver = self._driver
+        handle = SendHandle(room, lambda _, failure: driver.abort(number, failure), lambda _, *sent: send(*sent))
+        number = driver.adopt(handle)
+
+        def send(ids: dict[str, NDArray[np.int64]], metadata: bytes) -> None:
+            driver.post(on.Sent(time.monotonic(), number, Sent(ids), metadata))
+
+        driver.loop.call(driver.open, number, room)
         return handle
 
-    def close(self) -> None:
-        """Fail what is open (PD4034), let running writes end for up to 5 seconds, leave. Safe to call twice."""
+    def close(self, drain_s: float = 5.0) -> bool:
+        """Fail what is open (PD4034), and wait up to `drain_s` seconds until nothing reads or writes any more.
 
-        def end() -> None:
-            gone = Failure("PD4034", "the prefill engine closed", "prefill")
-            for room in list(self._book.rooms.values()):
-                self._fail(room, gone)
+        True: it has left, and the memory may be deregistered and freed. False: writes may still be under way; it goes
+        on proving that they are over, and leaves then. Ask again, or keep the memory. Safe to call twice.
+        """
+        return self._driver.close(drain_s)
 
-        self.loop.call(end)
-        self.workers.close(5.0)
-        self._settlement.close()
+
+class _Prefill(Driver):
+    """The driver of a sender: a listener, links to decode ranks, and workers that write."""
+
+    machine: Sender
+
+    def __init__(self, me: Identity, telemetry: Telemetry, registry: tuple[str, int]) -> None:
+        options = me.options
+        chunk, slots = options.chunk_bytes, options.writers if me.copier.can_copy else 0
+        self.scratch: Area = shared_area(me.fabric, me.copier, slots * chunk, chunk, "scratch")
+        super().__init__(me, telemetry, options.writers)
+        self._legs: dict[on.Key, LegWork] = {}
+        self._partners: dict[on.Peer, Partner] = {}
+        self._links: dict[on.Peer, Link] = {}
+        self._all_links: set[Link] = set()
+        self.machine = Sender(options, self._cut, self._unregistered)
+        gathering = threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // 2))  # so that the wire soon has a chunk
+        self._writes = writes.Resources(
+            me.fabric, me.copier, me.regions, self.scratch, gathering, self._began, self._faltered
+        )
+        telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: len(self.machine.rooms))
+        telemetry.gauge("unsettled", "Legs that are under way, or in quarantine", lambda: len(self.machine.legs))
+        telemetry.gauge("scratch_free_slots", "Scratch slots that are not in use", lambda: self.scratch.free)
+        try:
+            self.listener = Listener(self.loop, options.host, 0, self._accept, options.secret)
+        except OSError as error:
+            self.loop.stop()
+            self.scratch.close()
+            raise FabricError(f"cannot listen on {options.host}: {error}", code="PD4015") from error
+        host = options.advertise or options.host
+        record = say.Register(me.rank, host, self.listener.port, me.incarnation, me.encoded)
+        self._registration: Registration = self.loop.ask(lambda: Registration(self.loop, registry, options, record))
+
+    def open(self, number: int, room: int) -> None:
+        """An engine opened a room. On the loop thread."""
+        self.tell(on.Opened(time.monotonic(), number, room, fallback_fault(self.me)))
+
+    def retire(self) -> None:
+        """Leave the registry; the listener stays for those who must hear how it ends."""
+        self._registration.close()
+
+    def leave(self) -> None:
+        """See `Driver`."""
+        self.listener.close()
+        for link in list(self._all_links):
+            link.close()
         self.scratch.close()
-
-        def leave() -> None:
-            self._registration.close()
-            self._listener.close()
-            for link in list(self._links):
-                link.close()
-
-        self.loop.call(leave)
-        self.loop.stop()
-
-    # The engine's calls, on the loop thread.
-
-    def _open(self, handle: SendHandle) -> None:
-        room = self._book.rooms.setdefault(handle.room, Room(handle.room))
-        if room.handle is not None:
-            handle._life.settle()
-            handle._life.fail(Failure("PD4023", f"room {handle.room} is open already", "prefill"))
-            return
-        self._book.ended.forget(handle.room)
-        room.handle = handle
-        room.timer = Timer(self.loop, lambda failure: self._fail(room, failure))
-        room.timer.arm(self.options.bootstrap_s, lambda: self._unasked(room))
-        self._registration.room_at(handle.room)
-        fault = fallback_fault(self.me) or self._book.given_up.get(handle.room)
-        if fault is not None:
-            self._book.given_up.forget(handle.room)
-            self._fail(room, fault)
-            return
-        for leg in room.legs.values():
-            leg.link.send(messages.Ready(room.room, leg.attempt))
-        self._progress(room)
-
-    def _unasked(self, room: Room) -> Failure:
-        """Why nobody asked: decode may not be told of this rank at all."""
-        fault = self._registration.fault
-        if fault is None or room.legs:
-            return room.unasked(self.options)
-        within = f"room {room.room}: after {self.options.bootstrap_s:g} s"
-        return Failure(fault.code, f"{within}, {fault.cause}", "prefill")
-
-    def send_room(self, handle: SendHandle, sent: Sent) -> None:
-        """`SendHandle.send`, on the loop thread."""
-        room = self._book.rooms.get(handle.room)
-        if room is None or room.handle is not handle or room.sent is not None:
-            return
-        room.sent = sent
-        self._progress(room)
-
-    def fail_room(self, handle: SendHandle, failure: Failure) -> None:
-        """`Handle.abort`, on the loop thread."""
-        room = self._book.rooms.get(handle.room)
-        if room is not None and room.handle is handle:
-            self._fail(room, failure)
 
     # Links.
 
     def _accept(self, channel: Channel) -> None:
-        self._links.add(Link(self.me, channel, self, connector=False))
+        self._all_links.add(Link(self.me, channel, self, connector=False))
+
+    def greeted(self, link: Link) -> None:
+        """Nothing: decode speaks first."""
 
     def ready(self, link: Link) -> None:
-        """Decode ranks ask when they want."""
+        """Decode ranks ask when they want. A newer connection of the same one takes the place of an older."""
+        peer, hello, pair = link.incarnation, link.hello, link.pair
+        assert hello is not None
+        assert pair is not None
+        if peer not in self._partners:
+            mine, his = RankId(self.me.rank.pp, self.me.rank.tp), RankId(hello.rank.pp, hello.rank.tp)
+            vital = Vital(link.channel.host, hello.pulse)
+            chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
+            part, expected = pair.part(mine, his), pair.decode_ranks(mine)
+            self._partners[peer] = Partner(hello, pair, part, expected, chunk, link.name, vital)
+            self.workers.submit(vital.meet, ("pulse",))
+        old = self._links.get(peer)
+        self._links[peer] = link
+        if old is not None:
+            self._all_links.discard(old)
+            old.drop()
         self.telemetry.linked(link.name, link.handshake_s)
+        self.tell(on.LinkReady(time.monotonic(), peer, link.name))
 
     def silent(self, link: Link, failure: Failure) -> None:
-        """Fail what that decode rank asked for; it stays quarantined until the write returns."""
-        for room in self._book.rooms_of(link):
-            self._fail(room, failure)
+        """Frozen, or cut off."""
+        if self._links.get(link.incarnation) is link:
+            self.tell(on.LinkSilent(time.monotonic(), link.incarnation, failure))
+
+    def refused(self, link: Link, failure: Failure) -> None:
+        """Decode declines the rooms that this means."""
 
     def broken(self, link: Link, failure: Failure) -> None:
-        """Fail what that decode rank asked for, forget what it asked for too early."""
-        self._links.discard(link)
-        for leg in list(self._book.legs.values()):
-            if leg.link is link and leg.dead:
-                leg.released()
-        for room in self._book.rooms_of(link):
-            if room.handle is not None:
-                self._fail(room, failure)
-                continue
-            for leg in [leg for leg in room.legs.values() if leg.link is link]:
-                self._book.strike(room, leg)
+        """The connection is over; decode may come back."""
+        self._all_links.discard(link)
+        if self._links.get(link.incarnation) is link:
+            del self._links[link.incarnation]
+            self.tell(on.LinkBroken(time.monotonic(), link.incarnation, failure, link.closed))
 
-    def waiting_rooms(self, link: Link) -> tuple[int, ...]:
-        """Unknown here: decode names them."""
-        return ()
-
-    def refused_rooms(self, rooms: tuple[int, ...], failure: Failure) -> None:
-        """These rooms will never be asked for."""
-        for number in rooms:
-            room = self._book.rooms.get(number)
-            if room is not None and room.handle is not None:
-                self._fail(room, failure)
-            else:  # remembered for when the engine opens it
-                self._book.given_up.put(number, failure)
-
-    def message(self, link: Link, message: messages.AnyMessage) -> None:
-        """One message about a request; unknown, late and repeated ones change nothing."""
+    def message(self, link: Link, message: say.AnyMessage) -> None:
+        """One message about a request."""
+        if link.is_ready and self._links.get(link.incarnation) is not link:
+            return
         match message:
-            case messages.Ask():
+            case say.Ask():
                 self._ask(link, message)
-            case messages.Grant(room=room, attempt=attempt):
-                leg = self._book.legs.get((room, attempt))
-                if leg is not None:
-                    leg.granted(message)
-            case messages.Confirm(room=room, attempt=attempt):
-                leg = self._book.legs.get((room, attempt))
-                if leg is not None and leg.written:
-                    leg.confirmed = True
-                    self._confirm(room)
-            case messages.Failed(room=room, attempt=attempt, code=code, cause=cause, side=side):
-                self._give_up(link, room, attempt, Failure(code, cause, "decode" if side == "decode" else "prefill"))
-            case messages.Decline(room=room, code=code, cause=cause, side=side):
-                self.refused_rooms((room,), Failure(code, cause, "decode" if side == "decode" else "prefill"))
-            case messages.Query(room=room, attempt=attempt):
-                gone = Failure("PD4004", f"{link.name} lost its connection", "decode")
-                self._give_up(link, room, attempt, gone)
+            case say.Grant() | say.Confirm() | say.Failed() | say.Withdraw() | say.Decline():
+                self.tell(on.Heard(time.monotonic(), link.incarnation, message))
             case _:
                 link.channel.fail("not a message for a prefill rank")
 
-    def _ask(self, link: Link, ask: messages.Ask) -> None:
-        if (ask.room, ask.attempt) in self._book.legs:
-            return
+    def _ask(self, link: Link, ask: say.Ask) -> None:
         if any(len(data) % 8 for data in ask.indices.values()):
             link.channel.fail("ids that are no int64")
             return
-        assert link.hello is not None
-        rank = RankId(link.hello.rank.pp, link.hello.rank.tp)
-        refusal = self._book.refusal(ask, rank, link.hello.rank.dp)
-        if refusal is not None:
-            link.send(messages.Failed(ask.room, ask.attempt, refusal.code, refusal.cause, refusal.side))
-            link.send(messages.Settled(ask.room, ask.attempt))
-            return
-        mine = RankId(self.me.rank.pp, self.me.rank.tp)
-        leg = Leg(ask, link, link.pair_plan.part(mine, rank), self)
-        room = self._book.enter(leg, rank, link.hello.rank.dp, link.pair_plan.decode_ranks(mine))
-        if room.handle is not None:
-            link.send(messages.Ready(ask.room, ask.attempt))
-            self._progress(room)
+        partner = self._partners[link.incarnation]
+        key = (ask.room, ask.attempt)
+        if key not in self._legs:
+            self._legs[key] = LegWork(ask, partner)
+        rank = partner.hello.rank
+        expected = tuple(RankId(*rank) for rank in partner.expected)
+        self.tell(
+            on.Asked(time.monotonic(), link.incarnation, partner.name, RankId(rank.pp, rank.tp), rank.dp, expected, ask)
+        )
+        if key not in self.machine.legs:  # refused
+            self._legs.pop(key, None)
 
-    def _give_up(self, link: Link, number: int, attempt: str, failure: Failure) -> None:
-        """Decode no longer wants it: stop, and say so once nothing more can land."""
-        leg = self._book.legs.get((number, attempt))
-        if leg is None:
-            if not self._settlement.unproven(number):
-                link.send(messages.Settled(number, attempt))
-            return
-        leg.link = link
-        leg.deadline.cancel()
-        room = self._book.rooms.get(number)
-        if room is None or leg not in room.legs.values():
-            leg.report()
-        elif room.handle is not None:
-            self._fail(room, failure)
-        else:
-            self._book.strike(room, leg)
-            leg.report()
-            self._book.given_up.put(number, failure)
+    # What the machine wants.
 
-    # The life of a room.
+    def act(self, action: do.AnyAction) -> None:
+        """See `Driver`."""
+        match action:
+            case do.SendMessage(peer=peer, message=message):
+                link = self._links.get(peer)
+                if link is not None:
+                    link.send(message)
+            case do.StartJob(job=job, work=work):
+                self._start(job, work)
+            case do.GiveBack(slots=slots):
+                self.scratch.give(*slots)
+            case do.Stuck(slots=slots):
+                for slot in slots:
+                    self.scratch.stuck(slot)
+            case do.Announce(room=room, open=True):
+                self._registration.room_at(room)
+            case do.Announce(room=room, failed=failed):
+                self._registration.room_over(room, failed=failed)
+            case do.Count(leg=key):
+                self._legs[key].record(self.telemetry)
+            case do.Forget(key=key):
+                self._legs.pop(key, None)
+            case _:
+                raise TypeError(f"no action of a sender: {action}")
 
-    def _progress(self, room: Room) -> None:
-        handle = room.handle
-        if handle is None or room.timer is None:
-            return
-        if room.complete and handle._life.advance("waiting") and room.sent is None:
-            room.timer.arm(self.options.waiting_s, lambda: room.unsent(self.options))
-        if room.sent is None or not room.complete:
-            return
-        queued = []
-        for leg in room.legs.values():
-            if leg.queued:
-                continue
-            fault = index_fault(leg, room.sent.indices)
-            if fault is not None:
-                self._fail(room, fault)
-                return
-            leg.queue(room.sent)
-            queued.append(leg)
-        if queued:
-            room.timer.arm(self.options.waiting_s, lambda: room.unwritten(self.options))
-        packed = [leg for leg in queued if leg.pieces]
-        if packed:
-            Stream(self, packed).start()
+    def _start(self, number: int, work: do.Work) -> None:
+        on_, body = self._writes, None
+        keys = work.legs if isinstance(work, do.Packed) else (work.leg,)  # type: ignore[union-attr]
+        legs = [self._legs[key] for key in keys]
+        leg = legs[0]
+        match work:
+            case do.Straight():
+                body = _body(lambda job: writes.straight(on_, leg, job))
+            case do.Sum():
+                body = _body(lambda job: writes.sum_up(on_, leg, job))
+            case do.Staged(chunk=chunk, base=base):
+                body = _body(lambda job: writes.staged(on_, leg, job, chunk, base))
+            case do.Packed():
+                body = _body(lambda job: Stream(on_, legs, job).run())
+            case _:
+                body = _body(lambda job: writes.prove(on_, leg, job))
+        kind = "prove" if isinstance(work, do.Prove) else "write"
+        lanes = [(kind, one.partner.hello.incarnation) for one in legs]
+        seconds = self.options.waiting_s + self.options.transfer_s
+        self.jobs.start(number, [body], keys, lanes=lanes, seconds=seconds)
 
-    def writing(self, leg: Leg) -> None:
-        """The first byte of a leg is about to move."""
-        room = self._book.rooms.get(leg.room)
-        if room is None or room.handle is None or leg.dead:
-            return
-        leg.link.send(messages.Start(leg.room, leg.attempt))
-        if room.handle._life.advance("transferring") and room.timer is not None:
-            room.timer.arm(self.options.transfer_s, lambda: room.unconfirmed(self.options))
+    def _began(self, leg: LegWork) -> None:
+        self.post(on.Began(time.monotonic(), leg.key))
 
-    def finished(self, leg: Leg) -> None:
-        """One of a leg's jobs has come to its end, good or bad."""
-        room = self._book.rooms.get(leg.room)
-        if leg.dead:
-            if not leg.jobs:
-                self._settlement.settle(leg)
-        elif leg.failure is not None and room is not None:
-            self._fail(room, leg.failure)
-        elif leg.written and room is not None and room.sent is not None:
-            leg.record(self.telemetry)
-            leg.link.send(messages.Done(leg.room, leg.attempt, room.sent.metadata, leg.sums))
+    def _faltered(self, leg: LegWork, failure: Failure, again: bool) -> None:
+        self.post(on.Faltered(time.monotonic(), leg.key, failure, again))
 
-    def _confirm(self, number: int) -> None:
-        room = self._book.rooms.get(number)
-        if room is None or room.handle is None or not room.confirmed:
-            return
-        self._book.close(room)
-        self._registration.room_over(number)
-        for leg in room.legs.values():
-            self._book.drop(leg)
-        room.handle._life.settle()
-        room.handle._life.advance("confirmed")
-        self.telemetry.ended(room.room, "", "", "", room.handle._life.reached)
+    def _cut(self, peer: on.Peer, ask: say.Ask, sent: object) -> Cut | Failure:
+        leg = self._legs[(ask.room, ask.attempt)]
+        assert isinstance(sent, Sent)
+        fault = index_fault(self.me, leg.partner.hello, leg.partner.pair, leg.part, ask, sent.indices, leg.there)
+        return fault or leg.cut(sent)
 
-    def _fail(self, room: Room, failure: Failure) -> None:
-        handle = room.handle
-        if handle is None or not handle._life.fail(failure):
-            return
-        self._book.close(room)
-        self._registration.room_over(room.room, failed=True)
-        self._book.ended.put(room.room, failure)
-        self.telemetry.ended(room.room, failure.code, failure.side, failure.cause, handle._life.reached)
-        for leg in room.legs.values():
-            leg.stop()
-            leg.link.send(messages.Failed(room.room, leg.attempt, failure.code, failure.cause, failure.side))
-            leg.released = lambda: self._maybe_free(room)
-            if not leg.jobs:
-                self._settlement.settle(leg)
-        self._maybe_free(room)
+    def _unregistered(self) -> Failure | None:
+        """Why decode is not told of this rank at all."""
+        fault = self._registration.fault
+        return Failure(fault.code, fault.cause, "prefill") if fault is not None else None
 
-    def _maybe_free(self, room: Room) -> None:
-        if room.handle is not None and room.free:
-            room.handle._life.settle()
+
+def _body(body: Body) -> Body:
+    return body

@@ -19,7 +19,7 @@ from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.session.bytes.copying import WORDS, Memory, Words
 from pdctl_transfer.session.bytes.packing import Copy, Strip
 from pdctl_transfer.session.bytes.work import Part
-from pdctl_transfer.session.life import Side
+from pdctl_transfer.session.failure import Side
 from pdctl_transfer.session.options import Rank, Verify
 
 U64 = NDArray[np.uint64]

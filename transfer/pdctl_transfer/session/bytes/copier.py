@@ -14,7 +14,7 @@ from pdctl_transfer.session.bytes import checksum, copying
 from pdctl_transfer.session.bytes.copying import Buffer, Lot, Memory
 from pdctl_transfer.session.bytes.packing import Column, Segment
 from pdctl_transfer.session.bytes.work import Part
-from pdctl_transfer.session.life import Side
+from pdctl_transfer.session.failure import Side
 from pdctl_transfer.session.options import CPU, Region, Verify
 
 

@@ -9,11 +9,11 @@ measured where said.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from pdctl_transfer.fabric.base import Transport
 from pdctl_transfer.session.bytes.packing import GATHER_BELOW, Column, Segment, Strip, breaks, chunks, pieces
-
+from pdctl_transfer.session.options import Way
 
 WAYS: Final[tuple[Way, ...]] = ("direct", "packed", "staged")
 """In the order in which they are preferred where they cost the same."""

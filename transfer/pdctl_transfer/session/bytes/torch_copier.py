@@ -19,7 +19,7 @@ from pdctl_transfer.session.bytes.copying import Buffer, Lot, widest_word
 from pdctl_transfer.session.bytes.kept import Kept
 from pdctl_transfer.session.bytes.packing import Column, Copy, Segment
 from pdctl_transfer.session.bytes.work import Part
-from pdctl_transfer.session.life import Side
+from pdctl_transfer.session.failure import Side
 from pdctl_transfer.session.options import CPU, Region, Verify
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plan import Binding, Plan, RankId, make_plan
-from pdctl_transfer.session.bytes.cost import Way
 from pdctl_transfer.session.bytes.packing import Strip, strips
-from pdctl_transfer.session.options import Region
+from pdctl_transfer.session.options import Region, Way
 
 Column = NDArray[np.int64]
 Ways = Mapping[str, Way]

@@ -1,7 +1,8 @@
 """An event loop in a daemon thread, and channels of messages on it.
 
-All state of a peer is touched by its loop thread only: no locks, and every race is an order of two callbacks. Writes
-and scatters run in workers (`workers.py`) and come back through `call`.
+All state of a peer is touched by its loop thread only: no locks, and every race is an order of two callbacks. Work is
+done by `workers.py` and comes back through `call`. The core lives in other people's processes: the loop is a selector
+loop whatever event loop policy they have set, and a stall of the process is measured, so that nobody else is blamed.
 """
 
 import asyncio
@@ -9,20 +10,27 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from pdctl_transfer.session.wire.frames import FrameError, Framer
 from pdctl_transfer.session.wire.messages import PROTOCOL, AnyMessage, Beat, Message, decode, encode
 
+TICK_S: Final = 0.5
+"""How often the loop looks whether it has been kept from running."""
+
 
 class Loop:
     """A thread that runs an event loop until `stop`."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()
+        self._stopping = False
+        self.stalled_s = 0.0
+        """Seconds in which the loop should have run and was not let: somebody held the GIL, or the process stood."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._loop.call_soon(self._tick, time.monotonic())
         self._thread.start()
 
     def _run(self) -> None:
@@ -30,12 +38,24 @@ class Loop:
         self._loop.run_until_complete(_cancel_all())
         self._loop.close()
 
-    def call(self, function: Callable[..., object], *args: object) -> None:
-        """Run it on the loop thread, soon. Ignored once the loop has stopped."""
+    def _tick(self, due: float) -> None:
+        late = time.monotonic() - due
+        if late > TICK_S:
+            self.stalled_s += late
+        self._loop.call_later(TICK_S, self._tick, time.monotonic() + TICK_S)
+
+    def call(self, function: Callable[..., object], *args: object) -> bool:
+        """Run it on the loop thread, soon. False, and ignored, once the loop has stopped."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            pass  # closed: nobody is left to tell
+            return False  # closed: nobody is left to tell
+        return True
+
+    @property
+    def inside(self) -> bool:
+        """Whether this is the loop's own thread."""
+        return threading.current_thread() is self._thread
 
     def ask(self, function: Callable[[], Any], timeout: float = 10.0) -> Any:
         """Run it on the loop thread and return its result."""
@@ -52,6 +72,10 @@ class Loop:
         if not done.wait(timeout) or not box:
             raise RuntimeError(f"{self._thread.name}: no answer")
         return box[0]
+
+    def soon(self, function: Callable[..., object], *args: object) -> None:
+        """Run it on the loop thread after what waits there; call from the loop thread."""
+        self._loop.call_soon(function, *args)
 
     def later(self, seconds: float, function: Callable[..., object], *args: object) -> asyncio.TimerHandle:
         """Run it on the loop thread after `seconds`; call from the loop thread."""
@@ -92,9 +116,12 @@ class Loop:
         self._loop.remove_reader(sock)
 
     def stop(self, timeout: float = 5.0) -> None:
-        """End the thread. Safe to call twice, not from the loop thread."""
-        self.call(self._loop.stop)
-        self._thread.join(timeout)
+        """End the thread; from the loop thread itself, after what is under way. Safe to call twice."""
+        if not self._stopping:
+            self._stopping = True
+            self.call(self._loop.stop)
+        if not self.inside:
+            self._thread.join(timeout)
 
 
 async def _cancel_all() -> None:
@@ -139,7 +166,8 @@ class Channel(asyncio.Protocol):
         self._proven = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"a stream was expected, not {type(transport).__name__}")
         if self._over:
             transport.abort()
             return
@@ -203,6 +231,12 @@ class Channel(asyncio.Protocol):
         self._over = True
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def host(self) -> str:
+        """The other side's address, empty where there is none."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(name[0]) if isinstance(name, tuple) else ""
 
     @property
     def greeted(self) -> bool:

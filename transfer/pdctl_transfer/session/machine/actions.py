@@ -5,7 +5,7 @@ from msgspec import Struct
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.failure import Failure, State
 from pdctl_transfer.session.machine.events import Key, Peer, Timer
-from pdctl_transfer.session.wire.messages import Message
+from pdctl_transfer.session.wire.messages import AnyMessage
 
 
 class Action(Struct, frozen=True):
@@ -17,7 +17,7 @@ class SendMessage(Action, frozen=True):
     A `Decline` waits for the connection."""
 
     peer: Peer
-    message: Message
+    message: AnyMessage
 
 
 class AskFor(Action, frozen=True):
@@ -50,10 +50,11 @@ class Want(Action, frozen=True):
 
 
 class Announce(Action, frozen=True):
-    """Tell the registry that this room is open here, or no longer."""
+    """Tell the registry that this room is open here, or no longer; one that `failed` stays known for a while."""
 
     room: int
     open: bool
+    failed: bool = False
 
 
 # Work.
@@ -197,7 +198,7 @@ class Release(Action, frozen=True):
 
 
 class Count(Action, frozen=True):
-    """All of a leg is written: note the figures."""
+    """All of a leg is written, or of a request is in place: note the figures."""
 
     leg: Key
 

@@ -61,7 +61,7 @@ class Closing(Event, frozen=True):
 
 
 class LinkReady(Event, frozen=True):
-    """A connection to this peer stands and both sides agree on the plan; perhaps not the first one. `name`: in words."""
+    """A connection to this peer stands and both sides agree on the plan; perhaps not the first. `name`: in words."""
 
     peer: Peer
     name: str
@@ -97,7 +97,7 @@ class LinkSilent(Event, frozen=True):
 
 
 class PeerGone(Event, frozen=True):
-    """The peer's process is shown to have ended, or it left in order: it writes no more, nothing can be written to it."""
+    """The peer's process is shown to have ended: it writes no more, and nothing can be written to it."""
 
     peer: Peer
     failure: Failure
@@ -107,6 +107,7 @@ class Asked(Event, frozen=True):
     """A decode rank asks for a room. `expected`: all decode ranks that must ask before it is complete."""
 
     peer: Peer
+    name: str
     rank: RankId
     dp: int
     expected: tuple[RankId, ...]

@@ -50,7 +50,9 @@ class Lending(Machine):
     def grant_again(self, request: Request, source: Source) -> None:
         """A new connection: say which slots are lent and have not been filled."""
         order = source.order
-        for number, (_, base) in order.slots.items() if order is not None else ():
+        if order is None:
+            return
+        for number, (_, base) in order.slots.items():
             if number not in order.landed | order.moving:
                 self.do(do.SendMessage(source.peer, say.Grant(*request.key, number, base)))
 

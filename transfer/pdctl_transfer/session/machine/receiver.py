@@ -2,7 +2,7 @@
 
 A request looks up its *sources*, asks each, and is confirmed when all of them are done and what landed was looked at.
 Whatever ends it otherwise, its buffers stay quarantined until each source has said that nothing more will land, or its
-process is shown to have ended. A connection that ends changes nothing by itself: the request asks again on the next one.
+process is shown to have ended. A connection that ends changes nothing by itself: the request asks again on the next.
 """
 
 from collections.abc import Callable
@@ -59,6 +59,11 @@ class Receiver(Lending):
         return len(self._rooms)
 
     @property
+    def idle(self) -> bool:
+        """Nothing is open, and nothing can land."""
+        return all(request.released for request in self.requests.values())
+
+    @property
     def quarantined(self) -> int:
         """Requests that have failed and whose buffers may not be used again yet."""
         return sum(not request.open and not request.released for request in self.requests.values())
@@ -93,6 +98,8 @@ class Receiver(Lending):
                 self._closing = failure
                 for request in list(self._rooms.values()):
                     self._fail(request, failure)
+                for request in list(self.requests.values()):
+                    self._seek_no_more(request)
             case on.TimerFired():
                 self._fired(event.timer)
             case _:
@@ -173,6 +180,12 @@ class Receiver(Lending):
         """Perhaps other ranks serve the room now, or the same ones from elsewhere."""
         if not request.seeking and not request.all_ready:
             self.do(do.Arm(("seek", request.key), self.now + AGAIN_S))
+
+    def _seek_no_more(self, request: Request) -> None:
+        """Whoever serves a failed request was not found in time to hear of it."""
+        request.seeking = False
+        self.do(do.Unfind(request.key))
+        self._release(request)
 
     def _routed(self, event: on.Routed) -> None:
         request = self.requests.get(event.key)
@@ -334,6 +347,7 @@ class Receiver(Lending):
             self.do(do.SendMessage(source.peer, say.Confirm(*request.key)))
         request.state = "confirmed"
         self._close(request, None)
+        self.do(do.Count(request.key))
         self.do(do.End(request.handle, None), do.Release(request.handle), do.Forget(request.key))
         del self.requests[request.key]
 
@@ -352,7 +366,7 @@ class Receiver(Lending):
         for target in request.next:
             self.do(do.Want(target.peer, target.address))
             self._decline(request, target.peer)
-        if request.seeking and not request.sources:  # so that whoever serves it hears of it, if that is found out in time
+        if request.seeking and not request.sources:  # whoever serves it may still be found out
             self.do(do.Arm(("seek", request.key), self.now + self._options.bootstrap_s))
         else:
             request.seeking = False
@@ -394,9 +408,7 @@ class Receiver(Lending):
                     if not request.all_ready and not request.seeking:
                         self._seek(request)
                 elif request is not None:
-                    request.seeking = False
-                    self.do(do.Unfind(key))
-                    self._release(request)
+                    self._seek_no_more(request)
             case ("remind", key):
                 request = self.requests.get(key)
                 if request is not None and (request.failure is not None or request.leaving):

@@ -1,4 +1,4 @@
-"""A request on the receiving side, the prefill ranks that write it, and the staging slots it has: what is known of them."""
+"""A request on the receiving side, the prefill ranks that write it, and its staging slots: what is known of them."""
 
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.failure import ENDS, Failure, State
@@ -108,7 +108,7 @@ class Request:
         return self.open and any(source.peer == peer and not source.done for source in self.sources.values())
 
     def overdue(self, options: Options, link: Failure | None, registry: Failure | None) -> Failure:
-        """Why it fails when its time is over. `link`: why a source is not linked; `registry`: why it does not answer."""
+        """Why it fails when its time is over. link: why a source is not linked. registry: why that does not answer."""
         room = f"room {self.room}"
         if self.state == "waiting":
             return Failure("PD4030", f"{room}: nothing was sent in {options.waiting_s:g} s", "prefill")

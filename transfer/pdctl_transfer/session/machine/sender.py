@@ -27,11 +27,13 @@ Cutter = Callable[[Peer, say.Ask, object], Cut | Failure]
 
 
 class Sender(Settling):
-    """See the module. `cut` is asked once a leg."""
+    """See the module. `cut` is asked once a leg; `unregistered`: why decode is not told of this rank, if it is not."""
 
-    def __init__(self, options: Options, cut: Cutter) -> None:
+    def __init__(
+        self, options: Options, cut: Cutter, unregistered: Callable[[], Failure | None] = lambda: None
+    ) -> None:
         super().__init__()
-        self._options, self._cut = options, cut
+        self._options, self._cut, self._unregistered = options, cut, unregistered
         self.rooms: dict[int, Room] = {}
         self._handles: dict[int, Room] = {}
         self._ended: Recent[int, Failure] = Recent(options.bootstrap_s)
@@ -42,9 +44,10 @@ class Sender(Settling):
         """Peers whose connection ended and is expected back."""
         self._closing: Failure | None = None
 
-    def needs(self, peer: Peer) -> bool:
-        """Whether anything of this peer's is not settled."""
-        return any(leg.peer == peer for leg in self.legs.values())
+    @property
+    def idle(self) -> bool:
+        """Nothing is open, and nothing reads or writes."""
+        return not self._handles and not self.legs
 
     def _take(self, event: on.AnyEvent) -> None:
         match event:
@@ -166,15 +169,13 @@ class Sender(Settling):
         if leg is not None:
             self._tell(leg)
             return
-        if self.over.knows(key, self.now):
-            refusal = self.over.get(key, self.now)  # None: it was confirmed, and this is a late repetition
-        else:
-            refusal = self._refusal(event)
+        known = self.over.knows(key, self.now)
+        refusal = self.over.get(key, self.now) if known else self._refusal(event)
         if refusal is not None:
             self.refuse(event.peer, key, refusal)
-        if refusal is not None or self.over.knows(key, self.now):
+        if refusal is not None or known:  # known without a failure: it was confirmed, this is a late repetition
             return
-        leg = self.legs[key] = Leg(event.peer, event.peer, event.rank, event.dp, ask)
+        leg = self.legs[key] = Leg(event.peer, event.name, event.rank, event.dp, ask)
         self._given_up.forget(ask.room)
         room = self.rooms.setdefault(ask.room, Room(ask.room))
         room.dp, room.expected = event.dp, event.expected
@@ -186,14 +187,12 @@ class Sender(Settling):
         """Why this cannot be asked for: it failed already, or somebody else asked."""
         number = event.ask.room
         room = self.rooms.get(number)
-        if self._closing is not None:
-            return self._closing
         if room is not None and (event.rank in room.legs or (room.legs and room.dp != event.dp)):
             return Failure("PD4023", f"room {number} was asked for by another decode {tuple(event.rank)}", "decode")
-        return self._ended.get(number, self.now)
+        return self._ended.get(number, self.now) or self._closing
 
     def _give_up(self, peer: Peer, key: Key, failure: Failure | None) -> None:
-        """Decode no longer wants it: stop, and say so once nothing more can land. No failure: it asked the wrong rank."""
+        """Decode no longer wants it: stop, and say so once nothing more can land. No failure: it asked in error."""
         leg = self.legs.get(key)
         why = failure or withdrawn(key[0])
         if leg is None:  # never heard of, or settled: it must not be begun by a late `Ask`
@@ -250,7 +249,9 @@ class Sender(Settling):
         self._ended.forget(event.room)
         room.handle = event.handle
         self._handles[event.handle] = room
-        self.do(do.Arm(("room", event.handle), self.now + self._options.bootstrap_s), do.Announce(event.room, True))
+        self.do(
+            do.Arm(("room", event.handle), self.now + self._options.bootstrap_s), do.Announce(event.room, open=True)
+        )
         fault = event.fault or self._given_up.get(event.room, self.now)
         if fault is not None:
             self._given_up.forget(event.room)
@@ -406,7 +407,7 @@ class Sender(Settling):
         room = self.rooms.get(number)
         if room is None or room.handle is None or not room.confirmed:
             return
-        self._close(room)
+        self._close(room, failed=False)
         for leg in room.legs.values():
             self.give_back(leg)
             self.forget(leg, None)
@@ -415,7 +416,7 @@ class Sender(Settling):
     def _fail(self, room: Room, failure: Failure) -> None:
         if room.handle is None or self.rooms.get(room.number) is not room:
             return
-        self._close(room)
+        self._close(room, failed=True)
         self._ended.put(room.number, failure, self.now)
         self.do(do.End(room.handle, failure))
         self.stop(room, failure)
@@ -430,10 +431,10 @@ class Sender(Settling):
         self.forget(leg, failure)
         (self.refuse if tell else self.nothing)(leg.peer, leg.key, failure)
 
-    def _close(self, room: Room) -> None:
+    def _close(self, room: Room, *, failed: bool) -> None:
         assert room.handle is not None
         self._handles.pop(room.handle, None)
-        self.do(do.Cancel(("room", room.handle)), do.Announce(room.number, False))
+        self.do(do.Cancel(("room", room.handle)), do.Announce(room.number, open=False, failed=failed))
         self.rooms.pop(room.number, None)
 
     def _fired(self, timer: on.Timer) -> None:
@@ -441,13 +442,20 @@ class Sender(Settling):
             case ("room", handle):
                 room = self._handles.get(handle)
                 if room is not None:
-                    self._fail(room, room.overdue(self._options))
+                    self._fail(room, self._overdue(room))
             case ("peer", peer):
                 self._lose(peer)
             case ("prove", key):
                 leg = self.legs.get(key)
                 if leg is not None and not leg.jobs and leg.may_write:
                     self.prove(leg)
+
+    def _overdue(self, room: Room) -> Failure:
+        fault = self._unregistered() if room.state == "bootstrapping" and not room.legs else None
+        if fault is None:
+            return room.overdue(self._options)
+        within = f"room {room.number}: after {self._options.bootstrap_s:g} s"
+        return Failure(fault.code, f"{within}, {fault.cause}", fault.side)
 
 
 def withdrawn(number: int) -> Failure:

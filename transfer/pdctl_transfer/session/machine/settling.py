@@ -1,4 +1,4 @@
-"""When is a leg over? After a failure the fabric may go on writing: nothing is said to be settled before it is proven."""
+"""When is a leg over? After a failure the fabric may go on writing: it is settled once the contrary is proven."""
 
 from typing import Final
 
@@ -83,7 +83,7 @@ class Settling(Machine):
         self.do(do.Arm(("prove", leg.key), self.now + seconds))
 
     def free(self, leg: Leg) -> None:
-        """The buffers of its room are free when no leg of it can read them: settled, or the peer is lost and no job runs."""
+        """The buffers of its room are free when no leg can read them: settled, or its peer is lost and no job runs."""
         handle = self._ending.get(leg.key)
         if handle is None:
             return

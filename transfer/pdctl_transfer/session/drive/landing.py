@@ -1,0 +1,91 @@
+"""What workers do for the receiving side: put chunks into place, and look at what landed. And what a request wants."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdctl_transfer.fabric.base import Transport
+from pdctl_transfer.plan import RankId
+from pdctl_transfer.session.bytes.area import Area
+from pdctl_transfer.session.bytes.copier import Copier
+from pdctl_transfer.session.bytes.copying import Lot
+from pdctl_transfer.session.bytes.cost import Load, choose
+from pdctl_transfer.session.bytes.packing import Chunk, chunk_bytes, chunks
+from pdctl_transfer.session.bytes.verify import verify
+from pdctl_transfer.session.bytes.work import Part
+from pdctl_transfer.session.drive.jobs import Body, Job
+from pdctl_transfer.session.options import Verify, Way
+
+HANDS: Final = 2
+"""Workers that put the chunks of one number into place."""
+SHARE_BYTES: Final = 1 << 20
+"""They are shared by as many hands as get so much each."""
+
+
+class Aim:
+    """The ids that a request gave, by kind, and what is asked of each source."""
+
+    def __init__(self, indices: dict[str, NDArray[np.int64]]) -> None:
+        self.indices = indices
+        self.encoded = {kind: ids.astype("<i8").tobytes() for kind, ids in indices.items()}
+        self.parts: dict[RankId, Part] = {}
+        self.ways: dict[RankId, dict[str, Way]] = {}
+        self.chunks: dict[RankId, list[tuple[str, Chunk]]] = {}
+        self.names: dict[RankId, str] = {}
+        self.seconds: dict[tuple[RankId, str], float] = {}
+        """Time spent putting chunks into place, by source and kind."""
+
+    def ask(
+        self, rank: RankId, part: Part, transport: Transport, chunk_bytes: int, able: frozenset[Way]
+    ) -> dict[str, Way]:
+        """How each kind travels from this source; decided once."""
+        if rank not in self.ways:
+            ways: dict[str, Way] = {}
+            for kind, strips in part.strips.items():
+                ids = self.indices.get(kind)
+                if ids is not None and len(ids):
+                    ways[kind] = choose(Load(strips, ids), transport, chunk_bytes, able)
+            staged = part.split(ways).staged
+            self.parts[rank], self.ways[rank] = part, ways
+            self.chunks[rank] = [
+                (kind, chunk)
+                for kind, strips in staged.items()
+                for chunk in chunks(strips, len(self.indices[kind]), chunk_bytes)
+            ]
+        return self.ways[rank]
+
+    def place(self, copier: Copier, area: Area, number: int, slots: Sequence[tuple[RankId, int]]) -> list[Body]:
+        """Bodies of a job that puts chunks of one number into place, one a hand."""
+        lots = []
+        for rank, slot in slots:
+            kind, chunk = self.chunks[rank][number]
+            lots.append(Lot(chunk, self.indices[kind], area.buffer(slot)))
+        hands = max(1, min(HANDS, sum(chunk_bytes(lot.chunk) for lot in lots) // SHARE_BYTES))
+
+        def share_of(share: int) -> Body:
+            def body(job: Job) -> str:
+                began = time.monotonic()
+                copier.scatter(lots, share, hands)
+                copier.done()
+                spent = (time.monotonic() - began) / len(slots)
+                with job.lock:
+                    for rank, _ in slots:
+                        key = (rank, self.chunks[rank][number][0])
+                        self.seconds[key] = self.seconds.get(key, 0.0) + spent
+                return ""
+
+            return body
+
+        return [share_of(share) for share in range(hands)]
+
+    def check(self, copier: Copier, how: Verify, sums: Sequence[tuple[RankId, dict[str, int]]]) -> Body:
+        """Body of a job that looks at all that landed."""
+
+        def body(job: Job) -> str:
+            copier.done()
+            return verify([(self.parts[rank], sent) for rank, sent in sums], copier, self.indices, how)
+
+        return body
