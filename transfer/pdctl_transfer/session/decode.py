@@ -17,7 +17,7 @@ from pdctl_transfer.session.bytes.area import shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.packing import Strip, chunks
 from pdctl_transfer.session.bytes.verify import verify
-from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
+from pdctl_transfer.session.checks import default_check, fallback_fault, own_fault
 from pdctl_transfer.session.drive.client import Address
 from pdctl_transfer.session.drive.loop import Loop
 from pdctl_transfer.session.drive.workers import Workers
@@ -112,7 +112,7 @@ class DecodePeer:
 
     def _open(self, request: Request) -> None:
         handle = request.handle
-        fault = own_index_fault(self._me.manifest, self._me.rank.pp, self._me.regions, request.indices)
+        fault = own_fault(self._me.manifest, self._me.rank.pp, self._me.regions, request.indices, unique=True)
         refusal = None
         if request.room in self._rooms:
             refusal = Failure("PD4023", f"room {request.room} is open already", "decode")
