@@ -1,7 +1,6 @@
 """One side of a pair: every rank of this engine as a peer of its own, and a request's transfer over all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -197,18 +196,17 @@ class DecodeLink:
 
 def make_fabric(options: EngineOptions) -> Fabric:
     """The fabric that was asked for; FabricError PD4010 if it cannot start."""
-    # Each fabric only takes the peers that it made itself, which the protocol cannot say: hence the casts.
     if options.backend == "nixl":
         from pdctl_transfer.fabric.nixl import NixlFabric
 
-        return cast(Fabric, NixlFabric("rdma" if options.protocol == "rdma" else "tcp"))
+        return NixlFabric("rdma" if options.protocol == "rdma" else "tcp")
     if options.backend == "memory":
         from pdctl_transfer.fabric.memory import MemoryFabric
 
-        return cast(Fabric, MemoryFabric())
+        return MemoryFabric()
     from pdctl_transfer.fabric.mooncake import MooncakeFabric
 
-    return cast(Fabric, MooncakeFabric(options.host, "rdma" if options.protocol == "rdma" else "tcp"))
+    return MooncakeFabric(options.host, "rdma" if options.protocol == "rdma" else "tcp")
 
 
 def session_options(options: EngineOptions) -> Options:

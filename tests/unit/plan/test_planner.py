@@ -1,5 +1,6 @@
 """What holds for every plan, and how many copies a plan needs. Operations are counted, never timed."""
 
+import dataclasses
 from collections import Counter, defaultdict
 from contextlib import suppress
 
@@ -62,6 +63,29 @@ def test_merging_keeps_every_piece_and_both_sides_agree_on_the_digest(pair: Side
     assert plan.stats.bytes == sum(length for *_, length in expand(plan))
     again = make_plan(*(msgspec.json.decode(msgspec.json.encode(side), type=Manifest) for side in pair))
     assert again.digest == plan.digest
+
+
+def test_the_digest_is_of_bytes_that_no_other_plan_has():
+    """One changed field, or text that moved from one field into the next, is another plan; an equal plan has the same
+    digest on every host and in every version, whatever a library thinks that its objects look like."""
+    plan = make_plan(*pair_of(kv([0, 1], heads=2, page=4), 1, 2))
+    assert plan.digest == "sha256:0a8d3bc15f6bec54b8112c77d594839f303963f43aaee9bde79bce1f09555fef"
+    pair, rest = plan.pairs[0], plan.pairs[1:]
+    assert pair.layer == 0
+    changed = [replace(pair, **{name: other(getattr(pair, name))}) for name in pair.__struct_fields__]
+    changed += [replace(pair, layer=None), replace(pair, kind="k", tensor="vk"), replace(pair, kind="kvk", tensor="")]
+    plans = [plan, *(Plan((one, *rest), plan.columns, 1, 2) for one in changed)]
+    for column in ("pair", "src_tp", "length", "dst_stride"):
+        columns = dataclasses.replace(plan.columns, **{column: getattr(plan.columns, column) + 1})
+        plans.append(Plan(plan.pairs, columns, 1, 2))
+    plans += [Plan(plan.pairs, plan.columns, 1, 4), Plan(rest, plan.columns, 1, 2), plan.of_pairs(np.array([0]))]
+    assert len({one.digest for one in plans}) == len(plans)
+    merged_from = dataclasses.replace(plan.columns, pieces=plan.columns.pieces + 1)
+    assert Plan(plan.pairs, merged_from, 1, 2).digest == plan.digest
+
+
+def other(value: int | str) -> int | str:
+    return value + "x" if isinstance(value, str) else value + 1
 
 
 @settings(max_examples=60)

@@ -153,12 +153,10 @@ def test_kept_bindings_give_what_fresh_ones_give(data: st.DataObject) -> None:
     part = plan.part(source, target)
     ways = {kind: data.draw(st.sampled_from(["direct", "packed"])) for kind in part.kinds}
     ways = {kind: way for kind, way in ways.items() if all(strip.dst_run >= 0 for strip in part.strips[kind])}
-    memories = [
-        tuple(tuple(Buffers(side, Rank(*rank), 16).regions()) for side, rank in ((here, source), (there, target)))
-        for _ in range(2)
-    ]
-    for turn in range(4):
-        mine, other = memories[turn % 2]
+    ours = [tuple(Buffers(here, Rank(*source), 16).regions()) for _ in range(2)]
+    theirs = [tuple(Buffers(there, Rank(*target), 16).regions()) for _ in range(2)]
+    for turn in range(8):
+        mine, other = ours[turn % 2], theirs[turn // 2 % 2]
         rng = np.random.default_rng(turn)
         count = data.draw(st.integers(0, 16))
         ids = [dict.fromkeys(part.kinds, rng.permutation(16)[:count]) for _ in range(2)]
@@ -168,7 +166,7 @@ def test_kept_bindings_give_what_fresh_ones_give(data: st.DataObject) -> None:
         for kind, blocks in kept.items():
             assert all(np.array_equal(a, b) for a, b in zip(blocks, fresh[kind], strict=True))
         assert np.array_equal(joined(kept.values()).dst, np.concatenate([[], *(b.dst for b in fresh.values())]))
-    assert len(part._bound) == 2
+    assert len(part._bound) == 4
 
 
 def test_a_part_stays_bound_to_few_memories() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pdctl_transfer.session.options import Rank
 from pdctl_transfer.session.wire.frames import MAGIC, Framer
-from pdctl_transfer.session.wire.messages import PROTOCOL, Ask, Beat, Hello, Withdraw, Register, encode
+from pdctl_transfer.session.wire.messages import PROTOCOL, Ask, Beat, Hello, Register, Withdraw, encode
 from tests.unit.transfer_session.world import FAST, World, manifest
 
 

@@ -113,7 +113,8 @@ def test_protocols() -> None:
         buffers = Buffers(manifest("decode", 1), Rank(0, 0), 8)
         peer = DecodePeer(buffers.manifest, Rank(0, 0), buffers.regions(), MemoryFabric(), SHORT)
         try:
-            handle = peer.open(1, server.getsockname(), {"mamba": [0]})
+            ids = {"kv": [1], "qsa_compressed": [1], "mamba": [0], "qsa_pending": [0]}
+            handle = peer.open(1, server.getsockname(), ids)
             server.settimeout(5)
             connection, _ = server.accept()
             with connection:

@@ -7,7 +7,7 @@ observed, never the one that was asked for.
 
 import time
 from collections.abc import Iterator
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -70,6 +70,9 @@ class Peer(Protocol):
         ...
 
 
+P = TypeVar("P", bound=Peer)
+
+
 class Writing(Protocol):
     """A write that was begun. For one thread at a time."""
 
@@ -106,8 +109,11 @@ def batches(blocks: Blocks, limit: int) -> Iterator[Blocks]:
         yield Blocks(*(column[at : at + limit] for column in blocks)) if at or len(blocks.length) > limit else blocks
 
 
-class Fabric(Protocol):
-    """Moves bytes between registered memory of two peers. All methods may be called from any thread."""
+class FabricOf(Protocol[P]):
+    """Moves bytes between registered memory of two peers. All methods may be called from any thread.
+
+    It only takes the peers that it made itself, P.
+    """
 
     @property
     def kind(self) -> str:
@@ -131,19 +137,19 @@ class Fabric(Protocol):
         """Forget memory that `register` was given; unknown memory is ignored."""
         ...
 
-    def connect(self, address: bytes) -> Peer:
+    def connect(self, address: bytes) -> P:
         """Reach a peer by its `address()`. Raises FabricError PD4011."""
         ...
 
-    def begin(self, peer: Peer, blocks: Blocks) -> Writing:
+    def begin(self, peer: P, blocks: Blocks) -> Writing:
         """A write of these blocks; its first look submits."""
         ...
 
-    def write(self, peer: Peer, blocks: Blocks, deadline: Deadline) -> WriteResult:
+    def write(self, peer: P, blocks: Blocks, deadline: Deadline) -> WriteResult:
         """Begin and `finish`."""
         ...
 
-    def settle(self, peer: Peer) -> bool:
+    def settle(self, peer: P) -> bool:
         """Prove that nothing written to this peer before is still under way. False where that cannot be proven."""
         ...
 
@@ -158,3 +164,7 @@ class Fabric(Protocol):
     def close(self) -> None:
         """Give everything back. Safe to call twice."""
         ...
+
+
+Fabric: TypeAlias = FabricOf[Any]
+"""Any of them, for whoever hands each its own peers back and looks no further."""

@@ -21,6 +21,7 @@ import numpy as np
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import AHEAD, LEFT, Blocks, Deadline, Transport, WriteResult, batches, finish
 from pdctl_transfer.fabric.evidence import holds_verbs, open_listeners
+from pdctl_transfer.fabric.family import MODULE, bracketed, speak
 
 BATCH: Final = 1000
 TICKET_S: Final = 0.25
@@ -85,10 +86,12 @@ class MooncakeFabric:
             os.environ.setdefault("MC_FORCE_TCP", "1")
         os.environ.setdefault("MC_LOG_LEVEL", "WARNING")  # else a line for each batch
         self._in_order = os.environ.setdefault("MC_TCP_LANES_PER_PEER", "1") == "1"
-        try:
-            module = importlib.import_module("mooncake.engine")
-        except ImportError as error:
-            raise FabricError(f"Mooncake cannot be imported: {error}") from error
+        with _starting:
+            host = speak(host)
+            try:
+                module = importlib.import_module(MODULE)
+            except ImportError as error:
+                raise FabricError(f"Mooncake cannot be imported: {error}") from error
         self.requested: Transport = protocol
         self._lock = threading.Lock()
         self._peers: dict[bytes, MooncakePeer] = {}
@@ -100,7 +103,7 @@ class MooncakeFabric:
                 self._engine = None
                 raise FabricError(f"Mooncake did not start on {host} with {protocol} (status {status})")
             self._ports = tuple(sorted(open_listeners() - before))
-        self._session = f"{host}:{self._engine.get_rpc_port()}"
+        self._session = f"{bracketed(host)}:{self._engine.get_rpc_port()}"
         self._observed: Transport = "rdma" if holds_verbs() else "tcp" if self._ports else "unknown"
         self._fence = np.zeros(16, dtype=np.uint8)
         self.register(self._fence.ctypes.data, self._fence.nbytes)

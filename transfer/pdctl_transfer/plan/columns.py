@@ -1,6 +1,7 @@
 """The plan as columns: one row a strided copy inside an item, int64 arrays, no object per copy."""
 
 import hashlib
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,6 +44,13 @@ class PlannedPair(Struct, frozen=True, gc=False):
     dst_index: int
     src_item_len: int
     dst_item_len: int
+
+    def spelled(self) -> bytes:
+        """All of it, for the digest: layer as a flag and a number."""
+        texts = (text.encode() for text in (self.kind, self.tensor))
+        layer = (0, 0) if self.layer is None else (1, self.layer)
+        places = self.n, self.src_pp, self.dst_pp, self.src_index, self.dst_index, self.src_item_len, self.dst_item_len
+        return b"".join(_numbers(len(text)) + text for text in texts) + _numbers(*layer, *places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +165,14 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the plan's pairs and columns: equal on two hosts exactly if they would move the same bytes."""
-        sha = hashlib.sha256(f"pdctl.plan/v1 {self.prefill_tp} {self.decode_tp}".encode())
+        """sha256 over the plan's pairs and columns: equal on two hosts exactly if they would move the same bytes.
+
+        Over bytes that no other plan has: numbers are little-endian int64, a text is its length and UTF-8.
+        """
+        sha = hashlib.sha256(b"pdctl.plan/v1")
+        sha.update(_numbers(self.prefill_tp, self.decode_tp, len(self.pairs), len(self.columns)))
         for pair in self.pairs:
-            sha.update(repr(pair).encode())
+            sha.update(pair.spelled())
         *columns, _ = self.columns  # how many pieces were merged moves no byte
         for column in columns:
             sha.update(np.ascontiguousarray(column, dtype="<i8").tobytes())
@@ -177,6 +189,10 @@ class Plan:
 
     def _where(self, mask: NDArray[np.bool_]) -> "Plan":
         return Plan(self.pairs, self.columns.where(mask), self.prefill_tp, self.decode_tp)
+
+
+def _numbers(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}q", *numbers)
 
 
 def _ranks(pp: Column, tp: Column) -> tuple[RankId, ...]:

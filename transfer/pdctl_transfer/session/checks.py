@@ -1,11 +1,11 @@
 """Judgements a peer makes before it moves anything: of the pair, of its fabric, of index lists."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.layout.manifest import Component, Manifest
 from pdctl_transfer.rules import Finding, Pair, judge
 from pdctl_transfer.session.bytes.work import PairPlan, Part
 from pdctl_transfer.session.failure import Failure
@@ -40,24 +40,41 @@ def asked_fault(copies: bool, ways: Mapping[str, Way], verify: Verify) -> str:
     return f"decode wants {wanted}, and the CPU of prefill cannot reach its memory"
 
 
-def own_index_fault(manifest: Manifest, pp: int, regions: tuple[Region, ...], indices: Indices) -> str:
-    """Why these ids cannot be items of this rank; empty where they can."""
+def own_fault(manifest: Manifest, pp: int, regions: Sequence[Region], indices: Indices, *, unique: bool) -> str:
+    """Why these ids cannot be the items of a rank of this pipeline stage; empty where they can.
+
+    Every kind of the stage's state needs its ids, be it an empty list: what both sides forget would count as moved. A
+    kind that no stage has is a mistake; one of another stage is not, engines give all ranks the same. `unique`: items
+    are written, so none may be named twice.
+    """
+    known = {component.kind for stage in manifest.stages for component in stage.components}
+    unknown = sorted(indices.keys() - known)
+    if unknown:
+        return f"{unknown[0]}: not a kind of its state, which has {', '.join(sorted(known))}"
     at = 0
-    for stage in manifest.stages:
-        if stage.pp_rank != pp:
-            continue
-        for component in stage.components:
-            ids = indices.get(component.kind)
-            here = regions[at : at + len(component.entries)]
-            at += len(component.entries)
-            if ids is None or not here:
-                continue
-            if component.index_space in SINGLE and len(ids) != 1:
-                return f"{component.kind}: {len(ids)} ids, exactly one {component.index_space} is needed"
-            items = min(region.items for region in here)
-            bad = ids[(ids < 0) | (ids >= items)]
-            if len(bad):
-                return f"{component.kind}: id {int(bad[0])}, there are {items} items"
+    for component in (c for stage in manifest.stages if stage.pp_rank == pp for c in stage.components):
+        here = regions[at : at + len(component.entries)]
+        at += len(component.entries)
+        fault = _ids_fault(component, here, indices.get(component.kind), unique) if here else ""
+        if fault:
+            return f"{component.kind}: {fault}"
+    return ""
+
+
+def _ids_fault(component: Component, regions: Sequence[Region], ids: NDArray[np.int64] | None, unique: bool) -> str:
+    if ids is None:
+        return "no ids were given; an empty list says that there are none"
+    if component.index_space in SINGLE and len(ids) != 1:
+        return f"{len(ids)} ids, exactly one {component.index_space} is needed"
+    items = min(region.items for region in regions)
+    bad = ids[(ids < 0) | (ids >= items)]
+    if len(bad):
+        return f"id {int(bad[0])}, there are {items} items"
+    if unique and len(ids) > 1:
+        ordered = np.sort(ids)
+        twice = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(twice):
+            return f"id {int(twice[0])} is there more than once"
     return ""
 
 
@@ -78,13 +95,13 @@ def index_fault(
     fault = asked_fault(me.copier.can_copy, ask.ways, ask.verify)
     if fault:
         return Failure("PD4016", f"{room}: {fault}", "prefill")
+    fault = own_fault(pair.prefill, me.rank.pp, me.regions, ours, unique=False)
+    if fault:
+        return Failure("PD4021", f"{room}: prefill {fault}", "prefill")
+    fault = own_fault(pair.decode, hello.rank.pp, hello.regions, theirs, unique=True)
+    if fault:
+        return Failure("PD4021", f"{room}: decode {fault}", "decode")
     fault = length_fault(part, ours, theirs)
     if fault:
         return Failure("PD4020", f"{room}: {fault}", "prefill")
-    fault = own_index_fault(pair.prefill, me.rank.pp, me.regions, ours)
-    if fault:
-        return Failure("PD4021", f"{room}: prefill {fault}", "prefill")
-    fault = own_index_fault(pair.decode, hello.rank.pp, hello.regions, theirs)
-    if fault:
-        return Failure("PD4021", f"{room}: decode {fault}", "decode")
     return None

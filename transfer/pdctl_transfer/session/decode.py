@@ -17,7 +17,7 @@ from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.cost import possible
 from pdctl_transfer.session.bytes.work import pair_plan
-from pdctl_transfer.session.checks import default_check, fallback_fault, own_index_fault
+from pdctl_transfer.session.checks import default_check, fallback_fault, own_fault
 from pdctl_transfer.session.drive.client import Address, Routes
 from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.keeper import Kept
@@ -50,7 +50,7 @@ class DecodePeer:
         manifest: Manifest,
         rank: Rank,
         regions: Iterable[Region],
-        fabric: Fabric,
+        fabric: Fabric[Any],
         options: Options | None = None,
         *,
         check: Check = default_check,
@@ -111,7 +111,7 @@ class _Decode(Driver):
         """An engine asks for a room. On the loop thread."""
         attempt = os.urandom(8).hex()
         fault = fallback_fault(self.me)
-        wrong = own_index_fault(self.me.manifest, self.me.rank.pp, self.me.regions, ids)
+        wrong = own_fault(self.me.manifest, self.me.rank.pp, self.me.regions, ids, unique=True)
         if wrong:
             fault = Failure("PD4021", f"room {room}: decode {wrong}", "decode")
         self._aims[(room, attempt)] = Aim(ids)

@@ -66,6 +66,17 @@ def stage_of(manifest: Manifest, rank: Rank) -> Stage | None:
     return next((stage for stage in manifest.stages if stage.pp_rank == rank.pp), None)
 
 
+def unmoved(manifest: Manifest) -> str:
+    """Why state of this layout is not moved as a whole by any of its ranks; empty where it is (PD1006)."""
+    parallel = manifest.parallel
+    if parallel.attn_cp <= 1:
+        return ""
+    return (
+        f"context parallelism of {parallel.attn_cp} on {manifest.role}: each rank holds other tokens, and the transfer "
+        "core does not know which"
+    )
+
+
 def region_fault(manifest: Manifest, rank: Rank, regions: tuple[Region, ...]) -> str:
     """Why these regions cannot be the memory of this rank under this manifest; empty where they can."""
     stage = stage_of(manifest, rank)
@@ -101,10 +112,14 @@ def identity(
 ) -> Identity:
     """An identity with a fresh incarnation, and the copier given or one for its regions.
 
-    Raises TransferError PD4022 where the regions do not fit the manifest, or the copier is of others; PD4016 where they
-    are out of the CPU's reach, there is no copier, and `options.verify` needs one.
+    Raises TransferError PD1006 for a layout that the core does not move, PD4022 where the regions do not fit the
+    manifest, or the copier is of others, PD4016 where they are out of the CPU's reach, there is no copier, and
+    `options.verify` needs one.
     """
     held = tuple(regions)
+    fault = unmoved(manifest)
+    if fault:
+        raise TransferError(fault, code="PD1006")
     fault = region_fault(manifest, rank, held)
     if fault:
         raise TransferError(f"{manifest.role} {rank}: {fault}", code="PD4022")

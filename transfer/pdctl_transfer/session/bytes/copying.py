@@ -3,6 +3,7 @@
 import ctypes
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ from pdctl_transfer.session.options import CPU, Region
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.unsignedinteger]
 
-RUN_BYTES: Final = 8 << 10
+RUN_BYTES: Final = 16 << 10
 """Rows whose runs are shorter than this are copied by lists of ids: a tenth of the time of a run each."""
 STEP_BYTES: Final = 1 << 18
 """So much at once, which stays in cache."""
@@ -59,6 +60,10 @@ def at_address(base: int, nbytes: int) -> Bytes:
     return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(base)), dtype=np.uint8)
 
 
+_slot = lru_cache(maxsize=256)(at_address)
+"""The same few slots come again and again."""
+
+
 def widest_word(*numbers: int) -> int:
     """The widest word, of 1, 2, 4 or 8 bytes, that divides all of the numbers."""
     return math.gcd(8, *numbers)
@@ -77,7 +82,7 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Buffer) -> None:
     strip = segment.strip
     region, base = memory.bytes(strip.src_index), memory.regions[strip.src_index].base
     item, count = strip.src_item, segment.stop - segment.start
-    whole = at_address(into.base + segment.at, count * strip.bytes)
+    whole = _slot(into.base, into.nbytes)[segment.at : segment.at + count * strip.bytes]
     runs = spans(ids[segment.start : segment.stop], strip.bytes)
     for copy in strip.copies:
         places = (base, into.base + segment.at, copy.src_offset, copy.at)
@@ -91,10 +96,11 @@ def gather(memory: Memory, segment: Segment, ids: Column, into: Buffer) -> None:
 def spans(ids: Column, row_bytes: int) -> list[tuple[slice, slice | Column]]:
     """Assignments that together cover items with these ids: positions in packed form, and the items there. One a run of
     consecutive ids, or one a step where runs are short."""
-    if (len(breaks(ids)) + 1) * RUN_BYTES <= len(ids) * row_bytes or len(ids) == 1:
-        return [(slice(at, at + run), slice(first, first + run)) for at, first, run in id_runs(ids)]
-    step = max(1, STEP_BYTES // row_bytes)
-    return [(slice(at, at + step), ids[at : at + step]) for at in range(0, len(ids), step)]
+    cuts = breaks(ids)
+    if len(cuts) and (len(cuts) + 1) * RUN_BYTES > len(ids) * row_bytes:
+        step = max(1, STEP_BYTES // row_bytes)
+        return [(slice(at, at + step), ids[at : at + step]) for at in range(0, len(ids), step)]
+    return [(slice(at, at + run), slice(first, first + run)) for at, first, run in id_runs(ids, cuts)]
 
 
 class Lot(NamedTuple):

@@ -159,11 +159,12 @@ def breaks(ids: Column) -> Column:
     return cuts
 
 
-def id_runs(ids: Column) -> list[tuple[int, int, int]]:
-    """Runs of consecutive ids: (position of the first, the first id, how many)."""
+def id_runs(ids: Column, cuts: Column | None = None) -> list[tuple[int, int, int]]:
+    """Runs of consecutive ids: (position of the first, the first id, how many). `cuts`: their `breaks`, where known."""
     if not len(ids):
         return []
-    cuts = breaks(ids)
+    if cuts is None:
+        cuts = breaks(ids)
     if not len(cuts):
         return [(0, int(ids[0]), len(ids))]
     starts = np.concatenate([[0], cuts])

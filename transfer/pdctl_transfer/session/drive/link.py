@@ -14,7 +14,7 @@ from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.session.bytes.work import PairPlan, pair_plan
 from pdctl_transfer.session.drive.loop import Channel
 from pdctl_transfer.session.failure import Failure, Side
-from pdctl_transfer.session.identity import Check, Identity, region_fault, unsummed
+from pdctl_transfer.session.identity import Check, Identity, region_fault, unmoved, unsummed
 from pdctl_transfer.session.wire.messages import Agree, AnyMessage, Beat, Bye, Decline, Hello, Refuse
 
 REFUSED_S = 0.5
@@ -180,6 +180,9 @@ class Link:
             return "PD4024", f"{self.name} has a {other.role} manifest", theirs
         if hello.fabric != self.me.fabric.kind:
             return "PD4025", f"{self.name} moves bytes by {hello.fabric}, this side by {self.me.fabric.kind}", theirs
+        fault = unmoved(other)
+        if fault:
+            return "PD1006", f"{self.name}: {fault}", theirs
         fault = region_fault(other, hello.rank, hello.regions)
         if fault:
             return "PD4022", f"{self.name}: {fault}", theirs

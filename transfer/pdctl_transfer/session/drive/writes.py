@@ -32,7 +32,7 @@ class Resources:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Fabric[Any],
         copier: Copier,
         regions: tuple[Region, ...],
         scratch: Area,
