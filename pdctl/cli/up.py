@@ -76,7 +76,7 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     from pdctl.up.phases import PHASES
     from pdctl.up.plan import make_plan
 
-    plan = make_plan(loaded)
+    plan = make_plan(loaded, secret=lambda: "…")
     notes = {one.unit.name: one.notes for one in plan.engines}
     if output is Format.json:
         phases = [{"name": one.name, "says": one.says, "skipped": one.name in skipped} for one in PHASES]

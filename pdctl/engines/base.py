@@ -94,6 +94,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def secret_variable(self) -> str | None:
+        """The environment variable in which it takes the secret that a fleet's engines share; None: it knows none."""
+        ...
+
+    @property
     def exact(self) -> bool:
         """Whether equal greedy requests must give equal tokens whatever the sizes and the batch."""
         ...

@@ -28,6 +28,8 @@ class RealEngine:
     name: str
     readiness: Readiness
     exact: bool = False
+    secret_variable: str | None = None
+    """Their transfers are their own, and take none."""
     plugins: str
     """The entry point group through which the engine loads the core."""
     packages: Mapping[str, str]

@@ -2,6 +2,7 @@
 
 fleet.json          the phase reached, the units and their ports
 lock                held by the `up` or `down` that is at work; the kernel drops it if that dies
+secret              what the fleet's engines sign their transfers with, from the first `up` to `down`; mode 0600
 units/<unit>/       the guard's record (state.json) and the unit's log
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pdctl.errors import GateError, PdctlError
+from pdctl.launch import secret
 from pdctl.launch.record import StateError, read, write
 
 UP, DOWN = "up", "down"
@@ -90,6 +92,20 @@ class FleetFolder:
         """Replace the fleet's state. Raises UnwritableError (PD3016) where it cannot be kept."""
         try:
             write(self.path / "fleet.json", state)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def secret(self) -> str:
+        """The secret that the fleet's engines share, made on first use. Raises UnwritableError (PD3016)."""
+        try:
+            return secret.kept(self.path / "secret")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def forget_secret(self) -> None:
+        """The engines are down: the next ones get another. Raises UnwritableError (PD3016)."""
+        try:
+            secret.forget(self.path / "secret")
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -1,6 +1,6 @@
 """From a fleet file to the units that run it: every port and command line settled, nothing started."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -67,6 +67,7 @@ class _Planner:
     loaded: LoadedFleet
     recorded: Mapping[str, Mapping[str, int]]
     running: frozenset[str]
+    secret: Callable[[], str] | None
     book: PortBook = field(default_factory=PortBook)
 
     def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str) -> dict[str, int]:
@@ -93,9 +94,15 @@ class _Planner:
         ports = self.ports(name, purposes, given, host)
         instance = Instance(name, pool, self.loaded.fleet, self.loaded.model_path, host, ports)
         command = engine.command(instance)
-        return EngineUnit(
-            instance, engine, Unit(name, pool.role, command.argv, command.env, ports=ports), command.notes
-        )
+        unit = Unit(name, pool.role, command.argv, {**self.shared(pool, engine), **command.env}, ports=ports)
+        return EngineUnit(instance, engine, unit, command.notes)
+
+    def shared(self, pool: Pool, engine: Engine) -> dict[str, str]:
+        """The fleet's secret, for an engine that moves state and signs what it says. The pool's own `env` wins."""
+        variable = engine.secret_variable
+        if variable is None or self.secret is None or pool.role not in ("prefill", "decode"):
+            return {}
+        return {variable: self.secret()}
 
     def host(self, pool: Pool, index: int) -> str:
         host, _ = host_of(pool.hosts, index)
@@ -127,12 +134,14 @@ def make_plan(
     loaded: LoadedFleet,
     recorded: Mapping[str, Mapping[str, int]] | None = None,
     running: frozenset[str] = frozenset(),
+    secret: Callable[[], str] | None = None,
 ) -> FleetPlan:
     """Settle ports and command lines. `recorded`: ports of the last run, by unit and purpose; `running`: who has them.
 
+    `secret` gives what the fleet's engines share, and is called only where one of them takes it.
     Raises InputError at the fleet file's line for what the engine, the router or the launcher cannot do.
     """
-    planner = _Planner(loaded, recorded or {}, running)
+    planner = _Planner(loaded, recorded or {}, running, secret)
     router_port = loaded.fleet.router.port
     given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
     for port in (*given, *([router_port] if router_port else [])):

@@ -37,7 +37,7 @@ def bring_up(
     launcher = LocalLauncher(folder.units)
     with folder.lock("up"), interruptible():
         before = folder.read()
-        run = _prepare(loaded, launcher, before, watch)
+        run = _prepare(loaded, folder, launcher, before, watch)
         state = FleetState(
             fleet=loaded.fleet.name,
             file=str(loaded.path.resolve()),
@@ -66,7 +66,9 @@ def bring_up(
     return state
 
 
-def _prepare(loaded: LoadedFleet, launcher: Launcher, before: FleetState | None, watch: Events) -> Bringup:
+def _prepare(
+    loaded: LoadedFleet, folder: FleetFolder, launcher: Launcher, before: FleetState | None, watch: Events
+) -> Bringup:
     """The plan, with running units adopted where they are as planned; all others of an earlier run are ended."""
     running = [name for name in launcher.known() if launcher.status(name).state == "running"]
     entries = {entry.name: entry for entry in (before.units if before else ())}
@@ -76,7 +78,8 @@ def _prepare(loaded: LoadedFleet, launcher: Launcher, before: FleetState | None,
             note = ", and the fleet file has changed since" if changed else ""
             hint = f"`pdctl status {before.fleet}` looks at it, `pdctl down {before.fleet}` takes it down"
             raise GateError(f"{before.fleet} is already up at {before.url}{note}", code="PD3003", hint=hint)
-    plan = make_plan(loaded, {name: entry.ports for name, entry in entries.items()}, frozenset(running))
+    recorded = {name: entry.ports for name, entry in entries.items()}
+    plan = make_plan(loaded, recorded, frozenset(running), folder.secret)
     planned = {unit.name: unit.digest for unit in plan.units}
     adopted = frozenset(name for name in running if launcher.status(name).digest == planned.get(name))
     leftover = [name for name in launcher.known() if name not in adopted]

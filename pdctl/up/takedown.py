@@ -13,10 +13,14 @@ from pdctl.up.signals import undisturbed
 
 
 def take_down(folder: FleetFolder, launcher: Launcher) -> None:
-    """End every unit, the router first so that no client meets half a fleet; keep the logs. The lock must be held."""
+    """End every unit, the router first so that no client meets half a fleet; keep the logs, forget the secret.
+
+    The lock must be held.
+    """
     names = launcher.known()
     launcher.stop([name for name in names if name == ROUTER])
     launcher.stop([name for name in names if name != ROUTER])
+    folder.forget_secret()
     state = folder.read()
     if state is not None:
         folder.write(replace(state, phase=DOWN, since=time.time()))

@@ -10,6 +10,7 @@ from typing import Any
 from pdctl import __version__
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, python_of
 from pdctl.engines.http import post_json
+from pdctl.engines.reference.options import SECRET
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 
@@ -23,6 +24,7 @@ class ReferenceEngine:
 
     name = "reference"
     exact = True
+    secret_variable = SECRET
     readiness = Readiness("/health", deadline_s=120)
 
     def purposes(self, pool: Pool) -> Sequence[str]:
@@ -77,12 +79,14 @@ class ReferenceEngine:
         if pool.speculative is not None:
             flags["--speculative-algorithm"] = "NEXTN"
         words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
+        env = {"OMP_NUM_THREADS": "1"}
         if pool.role != "aggregate":
-            words += [
-                word for name, value in fleet.transfer.options.items() for word in ("--session", f"{name}={value}")
-            ]
+            session = dict(fleet.transfer.options)
+            if "secret" in session:  # everybody on the host can read a command line
+                env[SECRET] = str(session.pop("secret"))
+            words += [word for name, value in session.items() for word in ("--session", f"{name}={value}")]
         argv = (python_of(pool), "-m", "pdctl.engines.reference", *words, *pool.args)
-        return Command(argv, {"OMP_NUM_THREADS": "1", **pool.env})
+        return Command(argv, {**env, **pool.env})
 
     def stage(self, log: str) -> str | None:
         """It says nothing until it serves."""

@@ -53,7 +53,7 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
     add("--transfer-protocol", default=default.protocol, help="what the backend is asked to use: tcp, rdma")
     add(
         "--session", action="append", default=[], metavar="NAME=VALUE",
-        help="an option of the transfer session: bootstrap_s=60, verify=full, …",
+        help="an option of the transfer session: bootstrap_s=60, verify=full, …; a secret in PDCTL_TRANSFER_SECRET",
     )  # fmt: skip
     given = parser.parse_args(arguments)
     return EngineOptions(

@@ -1,13 +1,15 @@
 """One side of a pair: every rank of this engine as a peer of its own, and a request's transfer over all of them."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pdctl.engines.reference.allocator import Place, prefix
 from pdctl.engines.reference.engine import Engine, Group
-from pdctl.engines.reference.options import EngineOptions
+from pdctl.engines.reference.options import SECRET, EngineOptions
 from pdctl.engines.reference.pools import KINDS, Pools
 from pdctl.engines.reference.request import Bootstrap, Request, digest
 from pdctl.errors import InputError
@@ -210,18 +212,26 @@ def make_fabric(options: EngineOptions) -> Fabric:
 
 
 def session_options(options: EngineOptions) -> Options:
-    """The session's options: listening where HTTP does, with what `--session` sets. InputError PD3044."""
+    """The session's options: listening where HTTP does, with what `--session` sets. InputError PD3044.
+
+    The secret comes from the environment, where no other user can read it; one in `--session` counts more.
+    """
     given = dict(pair.partition("=")[::2] for pair in options.session)
     known = Options.__struct_fields__
+    where = "--session secret" if "secret" in given else SECRET
+    secret = given.pop("secret", os.environ.get(SECRET))
+    if secret == "":
+        raise InputError("an empty secret is none", where=where, code="PD3044", hint="leave it out, or give one")
     for name in given:
         if name not in known:
             raise InputError(
                 f"no session option {name!r}", where="--session", code="PD3044", hint=f"one of {', '.join(known)}"
             )
     try:
-        return msgspec.convert({"host": options.host} | given, Options, strict=False)
+        made = msgspec.convert({"host": options.host} | given, Options, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(str(error), where="--session", code="PD3044") from None
+    return replace(made, secret=os.fsencode(secret) if secret is not None else None)
 
 
 def make_link(engine: Engine, fabric: Fabric, options: Options) -> PrefillLink | DecodeLink:

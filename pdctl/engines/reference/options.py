@@ -10,6 +10,8 @@ EngineRole = Literal["aggregate", "prefill", "decode"]
 ROLES: tuple[EngineRole, ...] = ("aggregate", "prefill", "decode")
 BACKENDS = ("mooncake", "nixl", "memory")
 DTYPES = ("float64", "float32")
+SECRET = "PDCTL_TRANSFER_SECRET"
+"""Environment variable with the secret of the transfer session."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from pdctl.launch.state import FleetFolder
 from pdctl.up.runner import bring_up
 from pdctl.up.status import fleet_status
 from pdctl.up.takedown import bring_down
+from pdctl_transfer.session import Options
+from pdctl_transfer.session.drive.client import Routes
+from pdctl_transfer.session.drive.loop import Loop
 from tests.integration.up.conftest import until
 
 pytestmark = pytest.mark.integration
@@ -44,6 +47,9 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
         seen = compare(ask_all(by_role["router"].url, prompts, 4), expected)
         assert seen.ok
         assert seen.logprob_difference < 1e-9
+        prefill = by_role["prefill"]
+        assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], None) == "PD4008"
+        assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], FleetFolder("demo").secret()) == ""
 
         decode = next(unit for unit in fleet_status("demo").units if unit.role == "decode")
         assert decode.pid is not None
@@ -65,6 +71,18 @@ def _tokens(url: str, prompt: list[int]) -> tuple[int, ...]:
         return ask(url, prompt).tokens
     except Unreachable:
         return ()
+
+
+def _at_the_registry(host: str, port: int, secret: str | None) -> str:
+    """With which code a client that has this secret is turned away; empty where it is not."""
+    loop = Loop("test")
+    try:
+        routes = loop.ask(lambda: Routes(loop, (host, port), Options(secret=secret.encode() if secret else None)))
+        until(lambda: not routes.cause or routes.code != "PD4001")
+        loop.ask(routes.close)
+        return str(routes.code) if routes.cause else ""
+    finally:
+        loop.stop()
 
 
 def _processes() -> list[process.Process]:

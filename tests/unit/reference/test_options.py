@@ -56,6 +56,25 @@ def test_session_options_are_checked_by_name_and_type() -> None:
         assert caught.value.code == "PD3044"
 
 
+def test_the_secret_comes_from_the_environment_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PDCTL_TRANSFER_SECRET", raising=False)
+    assert session_options(DEFAULT).secret is None
+    monkeypatch.setenv("PDCTL_TRANSFER_SECRET", "of the fleet")
+    assert session_options(DEFAULT).secret == b"of the fleet"
+    assert session_options(replace(DEFAULT, session=("secret=a word, as it is",))).secret == b"a word, as it is"
+
+
+@pytest.mark.code("PD3044")
+def test_an_empty_secret_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="empty secret") as caught:
+        session_options(replace(DEFAULT, session=("secret=",)))
+    assert caught.value.where == "--session secret"
+    monkeypatch.setenv("PDCTL_TRANSFER_SECRET", "")
+    with pytest.raises(InputError, match="empty secret") as caught:
+        session_options(DEFAULT)
+    assert caught.value.where == "PDCTL_TRANSFER_SECRET"
+
+
 @pytest.mark.code("PD3041")
 @pytest.mark.parametrize("model", ["builtin:none", "/nowhere"])
 def test_a_missing_model_is_named(model: str) -> None:

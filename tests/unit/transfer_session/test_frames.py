@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdctl_transfer.session.wire.frames import MAGIC, MAX_FRAME, FrameError, Framer
+from pdctl_transfer.session.wire.frames import FIRST_FRAME, MAGIC, MAX_FRAME, FrameError, Framer
 
 
 def joined(secret: bytes | None = b"s", other: bytes | None = b"s") -> tuple[Framer, Framer]:
@@ -80,7 +80,17 @@ def test_a_frame_cannot_be_reflected() -> None:
         here.feed(here.frame(b"mine"))
 
 
-def test_a_length_over_the_limit_is_refused_before_it_is_stored() -> None:
-    _, there = joined()
+@pytest.mark.parametrize(("before", "limit"), [(0, FIRST_FRAME), (1, MAX_FRAME)])
+def test_a_length_over_the_limit_is_refused_before_it_is_stored(before: int, limit: int) -> None:
+    """A stranger may announce little; whoever has proven itself, as much as a message can be."""
+    here, there = joined()
+    for _ in range(before):
+        there.feed(here.frame(b"I live"))
     with pytest.raises(FrameError, match="over the limit"):
-        there.feed((MAX_FRAME + 1).to_bytes(4, "big") + bytes(16))
+        here.frame(bytes(limit + 1))
+    assert there.feed(here.frame(bytes(limit))[:-1]) == []
+    here, there = joined()
+    for _ in range(before):
+        there.feed(here.frame(b"I live"))
+    with pytest.raises(FrameError, match="over the limit"):
+        there.feed((limit + 1).to_bytes(4, "big") + bytes(16))

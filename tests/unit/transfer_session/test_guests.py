@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.session.drive.listener import GREETING_S, MAX_GUESTS
-from pdctl_transfer.session.wire.frames import FIRST_FRAME, MAGIC
-from pdctl_transfer.session.wire.messages import PROTOCOL
+from pdctl_transfer.session.wire.frames import FIRST_FRAME, MAGIC, Framer
+from pdctl_transfer.session.wire.messages import PROTOCOL, Beat, encode
 from tests.unit.transfer_session.world import FAST, World, manifest
 
 IDLE = 500
@@ -91,6 +92,37 @@ def test_guests_are_few() -> None:
             while not dropped(socks[IDLE - MAX_GUESTS - 1]) and time.monotonic() < end:
                 time.sleep(0.01)
             assert [sock for sock in socks if dropped(sock)] == socks[: IDLE - MAX_GUESTS]
+
+
+def test_who_has_begun_to_speak_outlives_who_is_silent() -> None:
+    """However long its first message takes, as far as GREETING_S."""
+    with (
+        many_descriptors(),
+        World(manifest("prefill", 1), manifest("decode", 1), FAST) as world,
+        socket.create_connection(world.at, timeout=10) as slow,
+    ):
+        framer = Framer(None, connector=True, protocol=PROTOCOL)
+        slow.sendall(framer.preamble)
+        heard: list[bytes] = []
+        while not heard:  # the other side has proven itself
+            heard += framer.feed(slow.recv(4096))
+        with idle_connections(world.at[1]) as socks:
+            end = time.monotonic() + 10
+            while not dropped(socks[IDLE - MAX_GUESTS]) and time.monotonic() < end:
+                time.sleep(0.01)
+            slow.sendall(framer.frame(encode(Beat())))
+            while len(heard) < 2:
+                data = slow.recv(4096)
+                assert data, "it was dropped"
+                heard += framer.feed(data)
+
+
+def test_a_manifest_may_be_larger_than_a_first_frame() -> None:
+    """Registrations and handshakes carry one, so neither is what a connection begins with."""
+    prefill, taken = manifest("prefill", 1, layers=200), manifest("decode", 1, layers=200)
+    assert len(encode_manifest(prefill)) > FIRST_FRAME
+    with World(prefill, taken, FAST) as world:
+        seconds_to_confirm(world)
 
 
 HOST = """

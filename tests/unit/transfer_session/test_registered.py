@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from pdctl_transfer.fabric.memory import MemoryFabric
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Registry, registry
+from pdctl_transfer.session.drive import client
 from pdctl_transfer.session.drive.client import Registration, Routes
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel, Loop
 from pdctl_transfer.session.machine import table
-from pdctl_transfer.session.wire.messages import AnyMessage, Lookup, Register, Route
+from pdctl_transfer.session.wire.messages import AnyMessage, Beat, Lookup, Register, Route
 from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, np
 
 HASTY = replace(FAST, bootstrap_s=6.0, waiting_s=6.0)
@@ -127,6 +128,18 @@ def test_ranks_come_back_to_a_registry_that_restarts() -> None:
         world.registry = Registry(port=world.at[1])
         world.stack.callback(world.registry.close)
         assert new_decode_is_served(world)
+
+
+def test_a_registry_that_knows_a_rank_no_more_is_told_again() -> None:
+    """Its connections stand, so only the beats can say that it has forgotten; rooms come back with the rank."""
+    with World(manifest("prefill", 1, dp=2), manifest("decode", 1), HASTY) as world:
+        assert until(lambda: len(incarnations(world)) == 2)
+        sender = world.prefill[Rank(0, 0, 1)][0].open(5)
+        at = world.registry
+        at._loop.ask(lambda: setattr(at, "_table", table.Table()))
+        assert until(lambda: len(incarnations(world)) == 2)
+        assert until(lambda: not at._loop.ask(lambda: at._table.route(1, 5)).missing)
+        sender.abort("enough")
 
 
 def test_a_room_opened_while_the_registry_was_away_is_found() -> None:
@@ -249,15 +262,15 @@ def test_a_connection_that_fell_silent_is_replaced() -> None:
         record = Register(Rank(0, 0), "host", 1, "relayed", encode_manifest(manifest("prefill", 1)))
         ((first, _),) = world.prefill.values()
         first.close()
-        client = loop.ask(lambda: Registration(loop, ("127.0.0.1", relay.port), options, record))
+        rank = loop.ask(lambda: Registration(loop, ("127.0.0.1", relay.port), options, record))
         routes = loop.ask(lambda: Routes(loop, ("127.0.0.1", relay.port), options))
         assert until(lambda: incarnations(world) == ["relayed"] and not routes.cause)
         relay.darken()
-        assert until(lambda: "no answer" in client.cause and "no answer" in routes.cause)
+        assert until(lambda: "no answer" in rank.cause and "no answer" in routes.cause)
         answers: list[Route] = []
         loop.call(routes.find, 1, lambda route: answers.append(route) or not route.missing)
         assert until(lambda: bool(answers) and not answers[-1].missing)
-        for one in (client, routes):
+        for one in (rank, routes):
             loop.ask(one.close)
 
 
@@ -269,6 +282,52 @@ def test_somebody_who_accepts_and_says_nothing_is_no_registry() -> None:
         assert until(lambda: "no answer in 0.2 s" in routes.cause)
         assert routes.code == "PD4001"
         loop.ask(routes.close)
+    loop.stop()
+
+
+def test_a_room_that_failed_is_known_for_a_while_and_one_that_is_over_not_at_all() -> None:
+    options = replace(HASTY, bootstrap_s=0.5)
+    with World(manifest("prefill", 1, dp=2), manifest("decode", 1), HASTY) as world:
+        loop = Loop("pdctl-test")
+        world.stack.callback(loop.stop)
+        for peer, _ in world.prefill.values():
+            peer.close()
+        made = encode_manifest(manifest("prefill", 1, dp=2))
+        clients = [
+            loop.ask(
+                lambda dp=dp: Registration(loop, world.at, options, Register(Rank(0, 0, dp), "host", 1, str(dp), made))
+            )
+            for dp in range(2)
+        ]
+        assert until(lambda: incarnations(world) == ["0", "1"])
+
+        def missing(room: int) -> str:
+            return str(world.registry._loop.ask(lambda: world.registry._table.route(1, room)).missing)
+
+        for room in (1, 2, 3):
+            loop.call(clients[1].room_at, room)
+        assert until(lambda: not any(missing(room) for room in (1, 2, 3)))
+        loop.call(clients[1].room_over, 1)
+        assert until(lambda: "opened room 1" in missing(1))
+        loop.ask(lambda: clients[1].room_over(2, failed=True))
+        assert not missing(2)
+        assert until(lambda: "opened room 2" in missing(2))
+        assert not missing(3)
+        for one in clients:
+            loop.ask(one.close)
+
+
+def test_a_client_keeps_so_many_rooms_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the registry is away for good."""
+    monkeypatch.setattr(client, "MAX_ROOMS", 3)
+    loop = Loop("pdctl-test")
+    record = Register(Rank(0, 0), "host", 1, "a", encode_manifest(manifest("prefill", 1, dp=2)))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        lonely = loop.ask(lambda: Registration(loop, server.getsockname(), HASTY, record))
+        for room in range(5):
+            loop.call(lonely.room_at, room)
+        assert loop.ask(lambda: list(lonely._rooms)) == [2, 3, 4]
+        loop.ask(lonely.close)
     loop.stop()
 
 
@@ -288,6 +347,8 @@ class Deaf:
     def opened(self, channel: Channel) -> None: ...
 
     def received(self, channel: Channel, message: AnyMessage) -> None:
+        if isinstance(message, Beat):
+            channel.send(message)
         if isinstance(message, Lookup):
             self.heard.append(message.room)
             if len(self.heard) >= self._hears:

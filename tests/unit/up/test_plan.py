@@ -51,6 +51,47 @@ def test_connector_options_reach_both_sides_and_not_the_aggregate_engine() -> No
     assert "--session" not in plan.of("aggregate")[0].unit.argv
 
 
+def environments(plan: FleetPlan) -> dict[str, str | None]:
+    return {unit.name: unit.env.get("PDCTL_TRANSFER_SECRET") for unit in plan.units}
+
+
+def test_the_fleets_secret_goes_to_those_that_move_state_and_never_into_a_command_line() -> None:
+    loaded = load(more="roles: {aggregate: {}}\n")
+    plan = make_plan(loaded, secret=lambda: "hunter2")
+    assert environments(plan) == {"prefill-0": "hunter2", "decode-0": "hunter2", "aggregate-0": None, "router": None}
+    assert not any("hunter2" in word for unit in plan.units for word in unit.argv)
+    changed, same = (
+        make_plan(loaded, {u.name: u.ports for u in plan.units}, secret=lambda s=s: s) for s in ("o", "hunter2")
+    )
+    assert [unit.digest for unit in same.units] == [unit.digest for unit in plan.units]
+    differ = [a.name for a, b in zip(plan.units, changed.units, strict=True) if a.digest != b.digest]
+    assert differ == ["prefill-0", "decode-0"], "adopted with another secret, they could not speak to each other"
+
+
+def test_a_secret_that_the_file_gives_counts_more_and_is_no_argument_either() -> None:
+    given = load("{env: {PDCTL_TRANSFER_SECRET: mine}}")
+    assert environments(make_plan(given, secret=lambda: "hunter2"))["prefill-0"] == "mine"
+    text = (
+        "schema: pdctl.fleet/v1\nname: f\nmodel: {path: builtin:tiny-hybrid}\nengine: reference\nprefill: {}\n"
+        "decode: {}\ntransfer: {options: {verify: full, secret: ours}}\n"
+    )
+    plan = make_plan(parse_fleet(text.encode(), Path("f.yaml")), secret=lambda: "hunter2")
+    assert environments(plan) == {"prefill-0": "ours", "decode-0": "ours", "router": None}
+    assert not any("ours" in word or "secret" in word for unit in plan.units for word in unit.argv)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_engines_with_protocols_of_their_own_cost_no_secret(engine: str, tmp_path: Path) -> None:
+    """None is drawn for them, and none lies in the environment of programs that do not know it."""
+    (tmp_path / "config.json").write_text("{}")
+    text = (
+        f"schema: pdctl.fleet/v1\nname: f\nmodel: {{path: {tmp_path}}}\nengine: {engine}\n"
+        "transfer: {backend: nixl, protocol: tcp}\nprefill: {}\ndecode: {}\n"
+    )
+    plan = make_plan(parse_fleet(text.encode(), Path("f.yaml")), secret=lambda: pytest.fail("it was drawn"))
+    assert set(environments(plan).values()) == {None}
+
+
 def test_ports_are_distinct_below_the_ephemeral_range_and_count_up_from_a_given_one() -> None:
     plan = make_plan(load("{replicas: 3, ports: {http: 31500}}", "{replicas: 3}"))
     given = [one.instance.ports["http"] for one in plan.of("prefill")]

@@ -70,11 +70,12 @@ class Framer:
         return bodies
 
     def frame(self, body: bytes) -> bytes:
-        """The body, ready to be sent. The other preamble must have come, and the body must fit MAX_FRAME."""
+        """The body, ready to be sent. The other preamble must have come, and the body must fit its limit."""
         if self._keys is None:
             raise FrameError("no preamble yet")
-        if len(body) > MAX_FRAME:
-            raise FrameError(f"a message of {len(body)} bytes, over the limit of {MAX_FRAME}")
+        limit = MAX_FRAME if self._sent else FIRST_FRAME
+        if len(body) > limit:
+            raise FrameError(f"a message of {len(body)} bytes, over the limit of {limit}")
         tag = self._tag(self._keys[0], self._sent, body)
         self._sent += 1
         return len(body).to_bytes(4, "big") + tag + body
