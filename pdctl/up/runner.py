@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pdctl import __version__
 from pdctl.errors import GateError, Interrupted
-from pdctl.fleet.load import LoadedFleet
+from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import UP, FleetFolder, FleetState, PhaseEntry, UnwritableError
