@@ -72,7 +72,6 @@ def _ask(running: Running) -> Manifest | str:
 
 def _running(loaded: LoadedFleet, pool: Pool) -> Iterator[Running]:
     """Every replica with the address that `up` recorded, or that the fleet file fixes."""
-    from pdctl.fleet.rules import host_of
     from pdctl.launch.state import FleetFolder
 
     state = FleetFolder(loaded.fleet.name).read()
@@ -83,7 +82,7 @@ def _running(loaded: LoadedFleet, pool: Pool) -> Iterator[Running]:
         if unit is not None:
             yield Running(name, pool.role, engine, unit.host, unit.ports)
         else:
-            host, step = host_of(pool.hosts, index)
+            host, step = pool.place(index)
             ports = {purpose: port + step for purpose, port in pool.ports.items()}
             yield Running(name, pool.role, engine, "127.0.0.1" if host == "localhost" else host, ports)
 

@@ -7,7 +7,7 @@ import time
 from pdctl.cli.output import colourful, note, paint
 from pdctl.launch.state import PhaseEntry
 
-_MARKS = {"done": ("✓", "green"), "skipped": ("–", "dim"), "failed": ("✗", "red")}
+_MARKS = {"done": ("✓", "green"), "doubtful": ("?", "yellow"), "skipped": ("–", "dim"), "failed": ("✗", "red")}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_S = 0.1
 

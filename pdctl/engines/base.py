@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from pdctl.engines.answer import Answer, Prompt
+
 if TYPE_CHECKING:
     from pdctl.fleet.model import Fleet, Pool
 
@@ -74,7 +76,7 @@ class Readiness:
 class Probe:
     """What came back when one short request crossed one pair."""
 
-    tokens: tuple[int, ...]
+    answer: Answer
     recomputed: int | None
     """Prompt tokens that decode computed although prefill had; None where the engine does not say. 0 is right."""
     seconds: float
@@ -123,7 +125,7 @@ class Engine(Protocol):
         """See to it that every engine will load one and the same transfer core; say which, in one line."""
         ...
 
-    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+    def probe(self, prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, timeout_s: float) -> Probe:
         """Send one greedy request through this very pair, past any router. Raises GateError (PD3008)."""
         ...
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pdctl.engines import shipping
+from pdctl.engines.answer import Prompt
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness
 from pdctl.engines.builtin_models import CONFIGS, PREFIX, is_builtin, materialise
 from pdctl.engines.words import interpreter
@@ -38,7 +39,7 @@ class RealEngine:
     build: Callable[[Instance], Command]
     read: Callable[[str], str | None]
     """The stage that a log has reached."""
-    ask: Callable[[Instance, Instance, str, int, float], Probe]
+    ask: Callable[[Instance, Instance, Prompt, int, float], Probe]
     parser: str
     """Python that reads a list of command lines as JSON from stdin, parses each as the engine would, and prints the
     index of each before it does."""
@@ -57,7 +58,7 @@ class RealEngine:
         """What a starting engine is doing."""
         return self.read(log)
 
-    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+    def probe(self, prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, timeout_s: float) -> Probe:
         """One greedy request through this very pair."""
         return self.ask(prefill, decode, prompt, max_tokens, timeout_s)
 

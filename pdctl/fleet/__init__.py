@@ -6,7 +6,8 @@ The names are imported when they are used: the model needs pydantic, and `pdctl 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pdctl.fleet.load import LoadedFleet, load_fleet, parse_fleet
+    from pdctl.fleet.load import load_fleet, parse_fleet
+    from pdctl.fleet.loaded import LoadedFleet
     from pdctl.fleet.model import Fleet, Pool, Router
 
 __all__ = ["Fleet", "LoadedFleet", "Pool", "Router", "load_fleet", "parse_fleet"]

@@ -113,6 +113,11 @@ class Pool(Section):
         """Names of the replicas: `prefill-0`, `prefill-1`, …"""
         return [f"{self.name}-{index}" for index in range(self.replicas)]
 
+    def place(self, index: int) -> tuple[str, int]:
+        """The host of a replica, and how many replicas of the pool it already holds."""
+        hosts = self.hosts
+        return (hosts[index % len(hosts)], index // len(hosts)) if hosts else ("localhost", index)
+
 
 def _one_or_many(value: Any) -> Any:
     """A role is one pool or a list of named pools; held as a list, so that everything else sees one shape."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pdctl.errors import FleetFileError
-from pdctl.fleet.load import LoadedFleet
+from pdctl.fleet.loaded import LoadedFleet
 
 _RESERVED = ("router",)
 
@@ -39,18 +39,13 @@ def _ports(loaded: LoadedFleet) -> Iterator[FleetFileError]:
         for purpose, port in pool.ports.items():
             key = f"{pool.key}.ports.{purpose}"
             for index in range(pool.replicas):
-                host, step = host_of(pool.hosts, index)
+                host, step = pool.place(index)
                 other = taken.setdefault((host, port + step), key)
                 if other != key:
                     message = f"{key}: port {port + step} on {host} is already {other}'s"
                     hint = f"given at {loaded.where(other)}; replicas on one host count up from the port given"
                     yield FleetFileError(message, where=loaded.where(key), code="PD0009", hint=hint)
                     break
-
-
-def host_of(hosts: list[str], index: int) -> tuple[str, int]:
-    """The host of a replica, and how many replicas of the pool it already holds."""
-    return (hosts[index % len(hosts)], index // len(hosts)) if hosts else ("localhost", index)
 
 
 def _args(loaded: LoadedFleet) -> Iterator[FleetFileError]:

@@ -45,7 +45,7 @@ class UnitEntry(Struct, frozen=True):
 
 
 class PhaseEntry(Struct, frozen=True):
-    """How a phase of the last `up` went: done, skipped or failed."""
+    """How a phase of the last `up` went: done, doubtful, skipped or failed."""
 
     name: str
     outcome: str

@@ -11,7 +11,7 @@ from pdctl.preflight.wants import router_of, this_host, wants_of
 from pdctl_transfer.rules.outcome import Outcome, Skipped
 
 if TYPE_CHECKING:
-    from pdctl.fleet.load import LoadedFleet
+    from pdctl.fleet.loaded import LoadedFleet
 
 
 def preflight_fleet(loaded: "LoadedFleet") -> tuple[Outcome, ...]:

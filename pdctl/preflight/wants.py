@@ -13,7 +13,7 @@ from msgspec import Struct
 from pdctl_transfer.rules.outcome import Evidence
 
 if TYPE_CHECKING:
-    from pdctl.fleet.load import LoadedFleet
+    from pdctl.fleet.loaded import LoadedFleet
     from pdctl.fleet.model import Pool
 
 DEVICE_FLAGS = ("--disaggregation-ib-device", "--mooncake-ib-device")
@@ -97,9 +97,7 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str) -> Want:
 
 def _ports(pool: "Pool", host: str) -> tuple[tuple[str, int], ...]:
     """The ports of the replicas on this host: they count up from the one that is written."""
-    from pdctl.fleet.rules import host_of
-
-    places = [host_of(pool.hosts, index) for index in range(pool.replicas)]
+    places = [pool.place(index) for index in range(pool.replicas)]
     steps = [step for where, step in places if where == (host or "localhost")]
     return tuple((purpose, port + step) for purpose, port in pool.ports.items() for step in steps)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdctl.engines.base import Probe
-from pdctl.fleet.load import LoadedFleet
+from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.state import PhaseEntry
 from pdctl.up.plan import FleetPlan

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance
 from pdctl.errors import InputError
-from pdctl.fleet.load import LoadedFleet
+from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool
-from pdctl.fleet.rules import host_of
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
 from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
@@ -84,7 +83,7 @@ class _Planner:
 
     def engine(self, pool: Pool, index: int, engine: Engine) -> EngineUnit:
         name, host = pool.members[index], self.host(pool, index)
-        step = host_of(pool.hosts, index)[1]
+        step = pool.place(index)[1]
         purposes = tuple(engine.purposes(pool))
         for purpose in set(pool.ports) - set(purposes):
             message = f"a {pool.role} engine of {engine.name} has no port for {purpose}"
@@ -105,7 +104,7 @@ class _Planner:
         return {variable: self.secret()}
 
     def host(self, pool: Pool, index: int) -> str:
-        host, _ = host_of(pool.hosts, index)
+        host, _ = pool.place(index)
         if host not in LOCAL:
             message = f"the local launcher does not reach {host}"
             raise InputError(message, where=f"{pool.key}.hosts", code="PD0016", hint="leave `hosts` out, or localhost")

@@ -1,18 +1,17 @@
 """Phases `router` and `completion`: the way that clients take."""
 
 import time
-from typing import Any
 
-from pdctl.engines.http import Unreachable, post_json
+from pdctl.engines.alike import Verdict, compare, judge
+from pdctl.engines.answer import Answer
 from pdctl.errors import GateError
 from pdctl.routers import READY_PATH
+from pdctl.up.alike import TOKENS, Doubtful, complete_at, noise_alone, unmeasured
 from pdctl.up.context import Bringup
-from pdctl.up.pairs import PROMPT, TOKENS
-from pdctl.up.parallel import each
-from pdctl.up.wait import Gate, excerpt, start_and_wait
+from pdctl.up.plan import EngineUnit
+from pdctl.up.wait import Gate, start_and_wait
 
 ROUTER_S = 60.0
-COMPLETION_S = 120.0
 
 
 def start_router(run: Bringup) -> str:
@@ -23,39 +22,34 @@ def start_router(run: Bringup) -> str:
 
 
 def first_completion(run: Bringup) -> str:
-    """A completion through the router, equal to the aggregate engine's where the fleet has one.
+    """A completion through the router; beside the aggregate engine's where the fleet has one.
 
-    Raises GateError: PD3011 none came back, PD3012 it differs.
+    Raises GateError: PD3011 none came back, PD3012 it is wrong.
     """
     began = time.monotonic()
-    text = _complete(run, run.plan.url, "router")
-    note = f"{TOKENS} tokens in {time.monotonic() - began:.2f} s"
+    ours = complete_at(run, run.plan.url, "router")
+    notes, sure = [f"{TOKENS} tokens in {time.monotonic() - began:.2f} s"], True
     for one in run.plan.of("aggregate"):
-        expected = _complete(run, one.instance.url, one.unit.name)
-        if text == expected:
-            note += f", equal to {one.unit.name}'s"
-            continue
-        message = f"through the router {text!r}, from {one.unit.name} {expected!r}"
-        if one.engine.exact:
-            raise GateError(message, code="PD3012", hint="`pdctl check --live` compares what the engines hold")
-        note += f"; {message}"
-    return note
+        theirs = complete_at(run, one.instance.url, one.unit.name)
+        kind, words = _verdict(run, one, ours, theirs)
+        sure = sure and kind != "untold"
+        match kind:
+            case "equal":
+                notes.append(f"equal to {one.unit.name}'s")
+            case "noise":
+                notes.append(f"alike {one.unit.name}'s within its own noise: {words}")
+            case "untold":
+                notes.append(f"whether it is {one.unit.name}'s cannot be told: {words}")
+            case "wrong":
+                message = f"through the router {ours.text!r}, from {one.unit.name} {theirs.text!r}: {words}"
+                raise GateError(message, code="PD3012", hint="`pdctl check --live` compares what the engines hold")
+    return ", ".join(notes) if sure else Doubtful(", ".join(notes))
 
 
-def _complete(run: Bringup, url: str, unit: str) -> str:
-    body: dict[str, Any] = {
-        "model": run.loaded.fleet.model.served_name,
-        "prompt": PROMPT,
-        "max_tokens": TOKENS,
-        "temperature": 0,
-    }
-    try:
-        (answer,) = each(lambda url: post_json(f"{url}/v1/completions", body, COMPLETION_S), [url])
-        text = answer["choices"][0]["text"]
-    except (Unreachable, KeyError, IndexError, TypeError) as error:
-        log = run.launcher.log(unit)
-        message = f"no completion from {unit}: {error}\n{excerpt(log)}"
-        raise GateError(message, code="PD3011", hint=f"its whole log: {log}") from error
-    if not text:
-        raise GateError(f"an empty completion from {unit}", code="PD3011", hint=f"its log: {run.launcher.log(unit)}")
-    return str(text)
+def _verdict(run: Bringup, alone: EngineUnit, ours: Answer, theirs: Answer) -> Verdict:
+    """Noise is measured only where rounding does not explain the difference."""
+    found = compare(ours, theirs)
+    verdict = judge(found, unmeasured([alone]))
+    if verdict.kind == "wrong" and not alone.engine.exact:
+        return judge(found, noise_alone(run, alone))
+    return verdict

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from pdctl import __version__
 from pdctl.errors import GateError, Interrupted
-from pdctl.fleet.load import LoadedFleet
+from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import UP, FleetFolder, FleetState, PhaseEntry, UnwritableError
+from pdctl.up.alike import Doubtful
 from pdctl.up.context import Bringup, Events, Silent
 from pdctl.up.phases import PHASES, Phase
 from pdctl.up.plan import make_plan
@@ -104,7 +105,8 @@ def _run_phase(phase: Phase, run: Bringup, state: FleetState, folder: FleetFolde
         with suppress(UnwritableError):  # what failed matters more than that it cannot be recorded
             _recorded(run, state, folder, PhaseEntry(phase.name, "failed", time.monotonic() - began))
         raise
-    return _recorded(run, state, folder, PhaseEntry(phase.name, "done", time.monotonic() - began, note))
+    outcome = "doubtful" if isinstance(note, Doubtful) else "done"
+    return _recorded(run, state, folder, PhaseEntry(phase.name, outcome, time.monotonic() - began, str(note)))
 
 
 def _recorded(run: Bringup, state: FleetState, folder: FleetFolder, entry: PhaseEntry) -> FleetState:

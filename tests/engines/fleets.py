@@ -7,14 +7,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pdctl.engines import adapter
+from pdctl.engines.alike import Noise, noise_of
+from pdctl.engines.answer import Answer, Prompt, complete
 from pdctl.engines.base import Instance
 from pdctl.engines.http import Unreachable, answers, get_json, request
 from pdctl.fleet import load_fleet
@@ -105,23 +108,39 @@ class Fleet:
                 ports["bootstrap"] = info["disaggregation_bootstrap_port"]
         return Instance(name, pool, loaded.fleet, loaded.model_path, "127.0.0.1", ports)
 
+    @property
+    def model(self) -> str:
+        """Its name in requests."""
+        return str(self.document["model"]["path"].partition(":")[2])
+
+    def url(self, unit: str) -> str:
+        """Where a unit listens."""
+        return f"http://127.0.0.1:{self.status()[unit]['port']}"
+
     def complete(self, unit: str, prompt: str = PROMPT, tokens: int = TOKENS) -> tuple[int, str]:
         """A greedy completion from a unit's HTTP port (the router's, usually): status and text, or the error's body."""
         body = {
-            "model": self.document["model"]["path"].partition(":")[2],
+            "model": self.model,
             "prompt": prompt,
             "max_tokens": tokens,
             "temperature": 0,
             "ignore_eos": True,
         }
-        url = f"http://127.0.0.1:{self.status()[unit]['port']}/v1/completions"
         try:
-            status, content = request(url, body=body, timeout_s=180)
+            status, content = request(f"{self.url(unit)}/v1/completions", body=body, timeout_s=180)
         except Unreachable as failure:
             return 0, str(failure)
         if status != 200:
             return status, content.decode("utf-8", "replace")
         return status, json.loads(content)["choices"][0]["text"]
+
+    def answer(self, unit: str, prompt: Prompt = PROMPT, tokens: int = TOKENS) -> Answer:
+        """The same with tokens and logprobs, for comparisons. Raises Unreachable."""
+        return complete(self.url(unit), self.model, prompt, tokens, 180)
+
+    def noise(self, answers: Iterable[Answer]) -> Noise:
+        """How far the aggregate engine is from itself, over answers that it gave."""
+        return noise_of(answers, partial(self.answer, "aggregate-0"))
 
 
 def example(shipped: str, /, **changes: Any) -> dict[str, Any]:

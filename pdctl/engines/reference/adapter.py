@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pdctl import __version__
+from pdctl.engines.answer import Prompt, from_generate
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, python_of
 from pdctl.engines.http import post_json
 from pdctl.engines.reference.options import SECRET
@@ -101,10 +102,11 @@ class ReferenceEngine:
         place = "this environment" if pythons == {sys.executable} else pythons.pop()
         return f"pdctl-transfer {__version__} of {place}"
 
-    def probe(self, prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+    def probe(self, prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, timeout_s: float) -> Probe:
         """The same request to both sides at once, as a router sends it."""
         body = {
-            "text": prompt,
+            **({"text": prompt} if isinstance(prompt, str) else {"input_ids": list(prompt)}),
+            "return_logprob": True,
             "sampling_params": {"temperature": 0, "max_new_tokens": max_tokens, "ignore_eos": True},
             "bootstrap_host": prefill.host,
             "bootstrap_port": prefill.ports["bootstrap"],
@@ -116,9 +118,12 @@ class ReferenceEngine:
         faults = [str(error) for future in sent if (error := future.exception()) is not None]
         if faults:
             raise GateError("; ".join(faults), code="PD3008")
-        answer = sent[1].result()
-        computed = answer["meta_info"]["prompt_tokens_computed"]
-        return Probe(tuple(answer["output_ids"]), computed, time.monotonic() - began)
+        document = sent[1].result()
+        try:
+            answer = from_generate(document)
+        except ValueError as error:
+            raise GateError(f"{decode.name}: {error}", code="PD3008") from error
+        return Probe(answer, document["meta_info"]["prompt_tokens_computed"], time.monotonic() - began)
 
 
 ADAPTER = ReferenceEngine()

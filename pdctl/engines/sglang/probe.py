@@ -5,16 +5,14 @@ import threading
 import time
 from typing import Any
 
-from pdctl.engines import http
+from pdctl.engines import answer, http
 from pdctl.engines.base import Instance, Probe
 from pdctl.errors import GateError
 
 
-def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+def probe(prefill: Instance, decode: Instance, prompt: answer.Prompt, max_tokens: int, timeout_s: float) -> Probe:
     """The tokens that came back from decode. Raises GateError (PD3008) with what both sides answered."""
-    body = {
-        "text": prompt,
-        "sampling_params": {"max_new_tokens": max_tokens, "temperature": 0, "ignore_eos": True},
+    body = answer.request(decode.fleet.model.served_name, prompt, max_tokens) | {
         "bootstrap_host": prefill.host,
         "bootstrap_port": prefill.ports["bootstrap"],
         "bootstrap_room": secrets.randbits(47),  # above 47 bits some front ends read it as a float
@@ -23,7 +21,7 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
 
     def send(name: str, url: str) -> None:
         try:
-            answers[name] = http.post_json(f"{url}/generate", body, timeout_s)
+            answers[name] = http.post_json(f"{url}/v1/completions", body, timeout_s)
         except http.Unreachable as failure:
             answers[name] = failure
 
@@ -34,12 +32,15 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
     for sender in senders:
         sender.join(timeout_s + 1)
     got = answers.get(decode.role)
-    tokens = got.get("output_ids") if isinstance(got, dict) else None
-    if not isinstance(tokens, list) or len(tokens) != max_tokens:
+    try:
+        read = answer.from_completion(got)
+    except ValueError:
+        read = answer.Answer("", ())
+    if len(read.steps) != max_tokens:
         said = "; ".join(f"{name}: {answers.get(name, 'no answer in time')}" for name in (prefill.role, decode.role))
         raise GateError(
             f"no token came back: {said}"[:2000],
             code="PD3008",
             hint=f"pdctl logs {decode.fleet.name} {decode.name}; pdctl check --live says whether the layouts fit",
         )
-    return Probe(tuple(int(token) for token in tokens), None, time.monotonic() - start)
+    return Probe(read, None, time.monotonic() - start)

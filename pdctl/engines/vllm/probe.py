@@ -5,6 +5,7 @@ import time
 from typing import Any, Final
 
 from pdctl.engines import http
+from pdctl.engines.answer import Prompt, from_completion, request
 from pdctl.engines.base import Instance, Probe
 from pdctl.errors import GateError
 
@@ -19,15 +20,9 @@ FOR_PREFILL: Final = {
 }
 
 
-def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, timeout_s: float) -> Probe:
+def probe(prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, timeout_s: float) -> Probe:
     """The tokens that came back from decode. Raises GateError (PD3008) with what the side that failed answered."""
-    body: dict[str, Any] = {
-        "model": decode.fleet.model.served_name,
-        "prompt": prompt,
-        "temperature": 0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-    }
+    body = request(decode.fleet.model.served_name, prompt, max_tokens)
     start = time.monotonic()
     mooncake = decode.fleet.transfer.backend == "mooncake"
     asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)
@@ -35,11 +30,14 @@ def probe(prefill: Instance, decode: Instance, prompt: str, max_tokens: int, tim
     handed = handed or first.get("kv_transfer_params")
     if not isinstance(handed, dict) or not handed.get("do_remote_prefill"):
         raise _failed(decode, f"{prefill.name} prefilled, but its answer hands nothing over: {handed}")
-    answer = _ask(decode, decode, body | {"max_tokens": max_tokens, "kv_transfer_params": handed}, timeout_s)
-    tokens = (answer.get("choices") or [{}])[0].get("token_ids")
-    if not isinstance(tokens, list) or len(tokens) != max_tokens:
+    answer = _ask(decode, decode, body | {"kv_transfer_params": handed}, timeout_s)
+    try:
+        read = from_completion(answer)
+    except ValueError as failure:
+        raise _failed(decode, f"{decode.name}: {failure}") from failure
+    if len(read.steps) != max_tokens:
         raise _failed(decode, f"{decode.name} answered {str(answer)[:300]}")
-    return Probe(tuple(int(token) for token in tokens), None, time.monotonic() - start)
+    return Probe(read, None, time.monotonic() - start)
 
 
 def _by_mooncake(prefill: Instance, decode: Instance, timeout_s: float) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -21,7 +21,7 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.rules.outcome import Finding, Outcome, Skipped
 
 if TYPE_CHECKING:
-    from pdctl.fleet.load import LoadedFleet
+    from pdctl.fleet.loaded import LoadedFleet
 
 START = 60.0
 """Seconds until an agent's fabric is open."""

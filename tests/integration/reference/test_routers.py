@@ -84,12 +84,18 @@ def test_sixteen_prompts_through_smg_equal_the_engine_alone(
 
 def test_sglang_router_routes_completions_and_streams(fleet: Fleet, tmp_path: Path) -> None:
     body = {"model": "tiny-hybrid", "prompt": "the quick brown fox", "temperature": 0, "max_tokens": 12}
+    body |= {"logprobs": 1, "return_token_ids": True}
     expected = fleet.alone.post("/v1/completions", body).json()["choices"][0]
     module = ROUTERS["sglang-router"]
     with router(tmp_path / "router.log", module, fleet.prefill, fleet.bootstrap, fleet.decode) as front:
         whole = front.post("/v1/completions", body).json()["choices"][0]
         stream = front.post("/v1/completions", body | {"stream": True}).text
+    ours, theirs = whole.pop("logprobs"), expected.pop("logprobs")
     assert whole == expected
+    assert ours["tokens"] == theirs["tokens"]
+    assert ours["token_logprobs"] == pytest.approx(theirs["token_logprobs"], abs=1e-9)
+    assert len(whole["token_ids"]) == len(ours["tokens"]) == 12
+    assert whole["prompt_token_ids"] == list(b"the quick brown fox")
     assert stream.rstrip().endswith("data: [DONE]")
     assert '"finish_reason":"length"' in stream
 

@@ -78,7 +78,7 @@ def test_a_pool_may_say_how_long_its_engines_may_take(fleet: Fleet) -> None:
 def test_pairs_that_disagree_are_named(fleet: Fleet) -> None:
     fleet.write(decode="[{name: good, replicas: 2}, {name: bad, args: [--misbehave, other]}]")
     up = fleet.up()
-    assert "error PD3010  prefill-0 → bad-0: other tokens than over the remaining pairs" in up.stderr
+    assert "error PD3010  prefill-0 → bad-0: another answer than over the remaining pairs" in up.stderr
     assert up.returncode == 3
 
 

@@ -10,10 +10,13 @@ import yaml
 
 import pdctl.demo
 from pdctl.demo.compare import ask, ask_all, compare, make_prompts
+from pdctl.engines.alike import NONE, judge
+from pdctl.engines.alike import compare as difference
+from pdctl.engines.answer import complete
 from pdctl.engines.http import Unreachable
 from pdctl.fleet import load_fleet
 from pdctl.launch import process
-from pdctl.launch.state import FleetFolder
+from pdctl.launch.state import FleetFolder, FleetState
 from pdctl.up.runner import bring_up
 from pdctl.up.status import fleet_status
 from pdctl.up.takedown import bring_down
@@ -50,6 +53,7 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
         prefill = by_role["prefill"]
         assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], None) == "PD4008"
         assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], FleetFolder("demo").secret()) == ""
+        _said_to_be_equal(state, loaded.fleet.model.served_name)
 
         decode = next(unit for unit in fleet_status("demo").units if unit.role == "decode")
         assert decode.pid is not None
@@ -64,6 +68,18 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
     assert _processes() == []
     listening = {one.laddr.port for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
     assert not ports & listening
+
+
+def _said_to_be_equal(state: FleetState, model: str) -> None:
+    """Because tokens and logprobs are, also as they come through the router."""
+    note = next(phase.note for phase in state.phases if phase.name == "completion")
+    assert note
+    assert note.endswith("equal to aggregate-0's")
+    urls = [unit.url for unit in state.units if unit.role in ("router", "aggregate")]
+    found = difference(*(complete(url, model, "the quick brown fox", 12, 60) for url in urls))
+    assert judge(found, NONE).kind == "equal"
+    assert found.known
+    assert len(found.shifts) == 12
 
 
 def _tokens(url: str, prompt: list[int]) -> tuple[int, ...]:

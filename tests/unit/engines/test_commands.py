@@ -15,7 +15,7 @@ from pdctl.engines.sglang import adapter as sglang
 from pdctl.engines.sglang.stages import stage as sglang_stage
 from pdctl.engines.vllm.stages import stage as vllm_stage
 from pdctl.errors import InputError
-from pdctl.fleet.load import LoadedFleet, parse_fleet
+from pdctl.fleet import LoadedFleet, parse_fleet
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

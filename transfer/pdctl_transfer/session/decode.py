@@ -50,7 +50,7 @@ class DecodePeer:
         manifest: Manifest,
         rank: Rank,
         regions: Iterable[Region],
-        fabric: Fabric[Any],
+        fabric: Fabric,
         options: Options | None = None,
         *,
         check: Check = default_check,

@@ -51,7 +51,7 @@ class PrefillPeer:
         manifest: Manifest,
         rank: Rank,
         regions: Iterable[Region],
-        fabric: Fabric[Any],
+        fabric: Fabric,
         *,
         registry: tuple[str, int],
         options: Options | None = None,

@@ -42,6 +42,7 @@ class CompletionBody(Struct):
     n: int = 1
     stream: bool = False
     logprobs: int | bool | None = None
+    return_token_ids: bool = False
     rid: str | None = None
     bootstrap_host: str | list[str] | None = None
     bootstrap_port: int | list[Any] | None = None
@@ -73,6 +74,8 @@ class Job(Struct, frozen=True):
     rid: str | None
     logprob: bool
     bootstrap: Bootstrap | None
+    ids: bool = False
+    """Whether the answer names the tokens of prompt and output, as vLLM and SGLang do for `return_token_ids`."""
 
 
 class Limits(Struct, frozen=True):
@@ -138,8 +141,9 @@ def completion_jobs(body: CompletionBody, limits: Limits) -> list[Job]:
         )
     )
     rooms = _bootstraps(body, len(prompts), limits)
+    rid = body.rid if len(prompts) == 1 else None
     return [
-        Job(_checked(prompt, limits), sampling, body.rid if len(prompts) == 1 else None, bool(body.logprobs), room)
+        Job(_checked(prompt, limits), sampling, rid, bool(body.logprobs), room, body.return_token_ids)
         for prompt, room in zip(prompts, rooms, strict=True)
     ]
 

@@ -22,7 +22,7 @@ class Shape(Struct, frozen=True):
         output = sum(len(snapshot.output) for snapshot in snapshots)
         return self._frame(snapshots[0], self.kind) | {
             "choices": [
-                self._choice(index, snapshot.text, snapshot, "message", job.logprob)
+                self._choice(index, snapshot.text, snapshot, "message", job.logprob) | _ids(job, snapshot)
                 for index, (job, snapshot) in enumerate(zip(jobs, snapshots, strict=True))
             ],
             "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output},
@@ -49,6 +49,10 @@ class Shape(Struct, frozen=True):
             "finish_reason": finish,
             "logprobs": _logprobs(snapshot) if logprobs else None,
         }
+
+
+def _ids(job: Job, snapshot: Snapshot) -> dict[str, Any]:
+    return {"token_ids": list(snapshot.output), "prompt_token_ids": list(job.prompt)} if job.ids else {}
 
 
 def _logprobs(snapshot: Snapshot) -> dict[str, Any]:

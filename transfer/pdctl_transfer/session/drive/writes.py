@@ -32,7 +32,7 @@ class Resources:
 
     def __init__(
         self,
-        fabric: Fabric[Any],
+        fabric: Fabric,
         copier: Copier,
         regions: tuple[Region, ...],
         scratch: Area,

@@ -1,0 +1,46 @@
+"""A fleet that can be used, every value with its origin."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdctl import __version__
+from pdctl.fleet.faults import as_written
+from pdctl.fleet.model import Fleet, Pool
+from pdctl.fleet.source import Document, Key
+
+DEFAULT = f"default of pdctl {__version__}"
+
+
+@dataclass(frozen=True)
+class LoadedFleet:
+    """A valid fleet file: the model, and where each value comes from."""
+
+    path: Path
+    digest: str
+    fleet: Fleet
+    _document: Document
+
+    def source(self, key: str) -> str:
+        """Where the value of a dotted key comes from: `fleet.yaml:12`, or the default of which version.
+
+        A role's only pool may be addressed with or without its index: `prefill.page_size`, `prefill.0.page_size`.
+        """
+        parts: Key = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+        written = as_written(parts, self._document.data)
+        return self._document.where(written) if written in self._document.lines else DEFAULT
+
+    def where(self, key: str) -> str:
+        """`file:line` of a dotted key, or of what stands around it if the key is not in the file."""
+        parts: Key = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+        return self._document.where(as_written(parts, self._document.data))
+
+    def pools(self, role: str | None = None) -> tuple[Pool, ...]:
+        """The pools of a role in the file's order; of all roles for None."""
+        return self.fleet.pools(role)
+
+    @property
+    def model_path(self) -> str:
+        """The model's path; a relative one that exists beside the fleet file is taken from there."""
+        path = self.fleet.model.path
+        beside = self.path.parent / path
+        return str(beside) if beside.exists() and not path.startswith("builtin:") else path
