@@ -37,7 +37,7 @@ CONFIG = {
 
 
 def rows() -> Iterator[Row]:
-    """Nine runs in turn, after one that writes the bytecode that an installed package has: the least, for noise only
+    """Fifteen runs in turn, after one that writes the bytecode that an installed package has: the least, for noise only
     adds, and the median of their ratios.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def rows() -> Iterator[Row]:
         assert report["ok"]
         imports = [sys.executable, "-c", "import typer, pydantic, yaml"]
         _run(imports, root)
-        whole, bare = in_turn(9, lambda: _cpu_ms(check, root), lambda: _cpu_ms(imports, root))
+        whole, bare = in_turn(15, lambda: _cpu_ms(check, root), lambda: _cpu_ms(imports, root))
     name = "check 32 × 32 replicas (1,024 pairs), CPU of the whole process"
     yield at_most(name, min(whole), "ms", 300)
     yield plain("of it: the interpreter, typer, pydantic and yaml", min(bare), "ms")
