@@ -73,7 +73,7 @@ class Bare:
             for src, dst, length in lists:
                 assert engine.batch_transfer_sync_write(name, src, dst, length) == 0
 
-        calls = []
+        calls: list[Call] = []
         for src, end, blocks in self._blocks(ids, theirs):
             starts = range(0, len(blocks.length), BATCH)
             lists = [[column[at : at + BATCH].tolist() for column in blocks] for at in starts]

@@ -16,13 +16,11 @@ from tests.bench.shape import Shape
 
 ROUNDS, A_ROUND = 10, 100
 ROOMS = 200
-PAGES = 128
 ITEMS = 16
 
 OTHERS = 3
 STUCK_PAGES, PAGES_EACH = 32, 8
 LIMIT_S = 3.0
-"""A request that takes longer than that counts as so long, and ends its round."""
 
 
 def one_page(layers: int) -> Iterator[Row]:
@@ -41,17 +39,13 @@ def one_page(layers: int) -> Iterator[Row]:
         yield plain(name, statistics.median(ours) * 1e3, "ms")
         yield plain(f"{name}: of the bare asynchronous call", statistics.median(asynch) * 1e3, "ms")
         yield plain(f"{name}: of the bare synchronous call", statistics.median(sync) * 1e3, "ms")
-        against = f"{name}: time against the bare asynchronous call's"
-        yield (
-            at_most(against, paired(ours, asynch), "×", 1.5)
-            if share == 50
-            else plain(against, paired(ours, asynch), "×")
-        )
+        against, slower = f"{name}: time against the bare asynchronous call's", paired(ours, asynch)
+        yield at_most(against, slower, "×", 1.5) if share == 50 else plain(against, slower, "×")
 
 
 def many_rooms(side: Pair) -> Iterator[Row]:
     """All rooms are open, then all are sent. CPU is that of both processes, from before they are opened."""
-    pages = [[number % PAGES] for number in range(ROOMS)]
+    pages = [[number] for number in range(ROOMS)]
     sender, receiver = [], []
 
     def burst() -> float:
@@ -105,39 +99,50 @@ def slowed(node: Remote) -> Iterator[None]:
         node.thaw()
 
 
-def slow_peer(slow: Pair, others: list[Pair]) -> Iterator[Row]:
-    """One prefill rank; a decode gets more than its sockets take, and the others' requests are timed meanwhile."""
-    ids = list(range(PAGES_EACH))
-    turn = itertools.cycle(others)
+class Others:
+    """Decodes whose requests are timed while another one is slow."""
 
-    def some(count: int = 9) -> list[float]:
-        """One after the other, round the others."""
+    def __init__(self, pairs: list[Pair]) -> None:
+        self._turn = itertools.cycle(pairs)
+        self._late: list[tuple[Pair, list[int]]] = []
+
+    def median(self) -> float:
+        """Seconds of nine requests, one after the other. One that takes LIMIT_S counts as so long, and is the last."""
+        ids = list(range(PAGES_EACH))
         seconds = []
-        for other in itertools.islice(turn, count):
-            (room,) = other.opened([ids])
-            took, done = other.prefill.call("until", room, ids, LIMIT_S)
+        for other in itertools.islice(self._turn, 9):
+            made = other.opened([ids])
+            took, done = other.prefill.call("until", made[0], ids, LIMIT_S)
             seconds.append(took)
             if not done:
-                late.append((other, room))
+                self._late.append((other, made))
                 break
-        return seconds
+            other.decode.call("wait", made)
+        return statistics.median(seconds)
 
-    late: list[tuple[Pair, int]] = []
-    some()
+    def finish(self) -> None:
+        """What was late must still end well."""
+        for other, made in self._late:
+            other.prefill.call("wait", made)
+            other.decode.call("wait", made)
+        self._late.clear()
+
+
+def slow_peer(slow: Pair, others: Others) -> Iterator[Row]:
+    """One prefill rank; a decode is sent more than its sockets take, and the others' requests are timed meanwhile."""
+    others.median()
     for how, word, count in ((frozen, "frozen", 12), (slowed, "slowed to a tenth", 40)):
         stuck = [list(range(STUCK_PAGES))] * count
         before, during = [], []
         for _ in range(5):
-            before.append(statistics.median(some()))
+            before.append(others.median())
             made = slow.opened(stuck)
             with how(slow.decode):
                 slow.prefill.call("send", made, stuck)
-                during.append(statistics.median(some()))
-            for node in (slow.prefill, slow.decode):
-                node.call("wait", made)
-            for other, room in late:
-                other.prefill.call("wait", [room])
-            late.clear()
+                during.append(others.median())
+            slow.prefill.call("wait", made)
+            slow.decode.call("wait", made)
+            others.finish()
         name = f"one of {1 + OTHERS} decodes {word} with {count} rooms of {STUCK_PAGES} MiB, others' median"
         yield plain(name, statistics.median(during) * 1e3, "ms")
         yield at_most(f"{name}: against before", paired(during, before), "×", 2)
@@ -146,7 +151,7 @@ def slow_peer(slow: Pair, others: list[Pair]) -> Iterator[Row]:
 def rows() -> Iterator[Row]:
     yield from one_page(layers=4)
     yield from one_page(layers=32)
-    with pair(1, 1) as side:
+    with pair(1, 1, items=ROOMS) as side:
         yield from many_rooms(side)
     with started(Shape(1), *[Shape(1)] * (1 + OTHERS)) as (slow, *others):
-        yield from slow_peer(slow, others)
+        yield from slow_peer(slow, Others(others))

@@ -7,6 +7,7 @@ spins on a core, which slows the receiver where cores are few: the asynchronous 
 
 import statistics
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def unequal(src: int, dst: int, equal: Pair) -> Iterator[Row]:
     """Against the same bytes into the same receivers at equal TP, and against one block a token."""
     name = f"TP {src} → {dst}, 128 MiB, 32 a rank"
     with pair(src, dst) as side:
-        ours, same = in_turn(5, lambda: side.seconds(STRAIGHT, STRAIGHT), lambda: equal.seconds(STRAIGHT, STRAIGHT))
+        ours, same = in_turn(15, *(partial(each.seconds, STRAIGHT, STRAIGHT) for each in (side, equal)))
         token = statistics.median(side.synchronous(STRAIGHT, STRAIGHT) for _ in range(3))
     yield plain(name, statistics.median(ours) * 1e3, "ms")
     faster = token / statistics.median(ours)
@@ -36,16 +37,12 @@ def equal_tp(side: Pair) -> Iterator[Row]:
     """Against bare calls for the same merged block list."""
     for kind, ids in IDS.items():
         name = f"TP 1 → 1, 128 MiB, {kind} pages"
-        ours, sync, asynch = in_turn(
-            15,
-            lambda ids=ids: side.seconds(ids, STRAIGHT),  # type: ignore[misc]
-            lambda ids=ids: side.synchronous(ids, STRAIGHT),  # type: ignore[misc]
-            lambda ids=ids: side.asynchronous(ids, STRAIGHT),  # type: ignore[misc]
-        )
+        move = partial(side.seconds, ids, STRAIGHT)
+        bare = partial(side.synchronous, ids, STRAIGHT), partial(side.asynchronous, ids, STRAIGHT)
+        ours, sync, asynch = in_turn(15, move, *bare)
         yield at_least(f"{name}: speed against the bare synchronous call", paired(sync, ours), "×", 0.9)
         yield plain(f"{name}: speed against the bare asynchronous call", paired(asynch, ours), "×")
-        sizes = [lambda size=size: side.prefill.call("equal", 128 << 20, size) for size in BLOCKS]
-        ours, *equal = in_turn(5, lambda ids=ids: side.seconds(ids, STRAIGHT), *sizes)  # type: ignore[misc]
+        ours, *equal = in_turn(5, move, *(partial(side.equal, 128 << 20, size) for size in BLOCKS))
         yield plain(f"{name}: speed against the best block size", min(paired(each, ours) for each in equal), "×")
 
 

@@ -83,7 +83,7 @@ class Node:
         """Until each is confirmed; then forget them."""
         for room in rooms:
             for handle in self._handles.pop(room):
-                assert handle.wait(WAIT_S) == "confirmed", str(handle.failure)
+                assert handle.wait(WAIT_S) == "confirmed", f"room {room}: {handle.state} {handle.failure or ''}"
 
     # Decode.
 

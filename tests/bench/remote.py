@@ -114,6 +114,11 @@ class Pair:
         seconds: float = self.prefill.call("synchronous", ids, theirs)
         return seconds
 
+    def equal(self, nbytes: int, block: int) -> float:
+        """Seconds of the fabric's own call for so many bytes in blocks of one size."""
+        seconds: float = self.prefill.call("equal", nbytes, block)
+        return seconds
+
 
 @contextmanager
 def started(prefill: Shape, *decodes: Shape, core: Path | None = None) -> Iterator[list[Pair]]:
