@@ -5,9 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 
-import msgspec
-
-from tests.bench.harness import Row
+from tests.bench.harness import Row, show, write
 
 HERE = Path(__file__).parent
 
@@ -24,15 +22,11 @@ def main() -> int:
         try:
             for row in importlib.import_module(f"tests.bench.{path.stem}").rows():
                 rows.append(row)
-                mark = {None: " ", True: "✓", False: "✗"}[row.ok]
-                bound = "" if row.target is None else f"   target {row.target:g}"
-                print(f"  {mark} {row.name:<72} {row.value:>12.4g} {row.unit}{bound}", flush=True)
+                show(row)
         except Exception:  # noqa: BLE001  the outermost edge: one broken benchmark must not hide the others
             traceback.print_exc()
             crashed = True
-    out = Path("build/bench.json")
-    out.parent.mkdir(exist_ok=True)
-    out.write_bytes(msgspec.json.format(msgspec.json.encode(rows)))
+    write(rows, "bench.json")
     return 1 if crashed else 0
 
 
