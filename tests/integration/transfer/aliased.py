@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-PROT_NONE = 0
+PROT_NONE, PROT_READ, PROT_WRITE = 0, 1, 2
 MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -26,9 +26,9 @@ class Aliased:
         self.nbytes = nbytes
         self._piece = os.memfd_create("aliased")
         os.ftruncate(self._piece, period)
-        self.base = _map(None, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1)
+        self.base = map_memory(None, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1)
         for at in range(self.base, self.base + nbytes, period):
-            _map(at, period, mmap.PROT_READ | mmap.PROT_WRITE, MAP_SHARED | MAP_FIXED, self._piece)
+            map_memory(at, period, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, self._piece)
         self.period = np.ctypeslib.as_array((ctypes.c_uint8 * period).from_address(self.base))
         """What every piece holds, uint8 of shape [period]."""
 
@@ -38,7 +38,8 @@ class Aliased:
         return whole.reshape(-1, item_len)
 
 
-def _map(at: int | None, nbytes: int, protection: int, flags: int, file: int) -> int:
+def map_memory(at: int | None, nbytes: int, protection: int, flags: int, file: int) -> int:
+    """mmap(2) itself: Python's own has no address. OSError where it fails."""
     found = _libc.mmap(at, nbytes, protection, flags, file, 0)
     if found in (None, ctypes.c_void_p(-1).value):
         raise OSError(ctypes.get_errno(), "mmap")

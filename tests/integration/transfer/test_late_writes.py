@@ -16,9 +16,9 @@ from tests.integration.transfer.wide import GIB, ask, pages_of, pair, serve, sta
 
 pytestmark = pytest.mark.integration
 
-PAGES = pages_of(4 * GIB)
+PAGES = pages_of(3 * GIB)
 FREE_WITHIN_S = 30.0
-WATCH_S = 3.0
+WATCH_S = 2.0
 RUN_IN = 0.25
 """Seconds for which a transfer has run when something befalls it; all of it takes two or more."""
 

@@ -133,13 +133,19 @@ class Wide(Host):
         """How bytes have travelled from here."""
         return {way for way in ("direct", "packed", "staged") for text in self.metrics() if f'way="{way}"' in text}
 
+    def resume(self, room: int, indices: dict[str, list[int]]) -> None:
+        """Send what was only opened."""
+        for handle in self.handles[room].values():
+            handle.send(indices, b"m")
+
     def timed(self, numbers: list[int], indices: dict[str, list[int]], gap_s: float) -> list[float]:
         """Send these rooms one every `gap_s` seconds, whatever becomes of them; seconds until each had ended well."""
         ended: dict[int, float] = {}
         began: dict[int, float] = {}
-        handles = [handle for room in numbers for handle in self._opened(room)]
+        (peer,) = self.peers.values()
+        handles = [peer.open(room) for room in numbers]
         for handle in handles:
-            handle.when_over(lambda handle=handle: ended.setdefault(handle.room, time.monotonic()))
+            handle.when_over(lambda room=handle.room: ended.setdefault(room, time.monotonic()))
         for handle in handles:
             began[handle.room] = time.monotonic()
             handle.send(indices, b"m")
@@ -151,11 +157,6 @@ class Wide(Host):
     def hold_interpreter(self, seconds: float) -> None:
         """Hold the GIL, as a long call of an engine into C does that does not let go of it."""
         ctypes.PyDLL(None).usleep(int(seconds * 1e6))
-
-    def _opened(self, room: int) -> list[Any]:
-        handles = [peer.open(room) for peer in self.peers.values()]
-        self.handles[room] = dict(zip(self.peers, handles, strict=True))
-        return handles
 
     def _pieces(self) -> Iterator[Aliased]:
         for buffers in self.buffers.values():
