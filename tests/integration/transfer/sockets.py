@@ -6,12 +6,13 @@ is one of the core's.
 
 import ctypes
 import os
+import random
 import socket
 import struct
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Break = Literal["reset", "half-close"]
 LOOPBACK = "127.0.0.1"
@@ -22,7 +23,7 @@ def own_sockets() -> Iterator[socket.socket]:
     """A second descriptor of every IPv4 stream socket of this process; closing it leaves the first as it was."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         with suppress(OSError):
-            if not os.readlink(entry).startswith("socket:"):
+            if not str(entry.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(int(entry.name))) as found:
                 if (found.family, found.type) == (socket.AF_INET, socket.SOCK_STREAM):
@@ -36,21 +37,21 @@ def control_ports() -> set[int]:
 
 
 def break_connections(how: Break, ports: Collection[int], limit: int | None = None) -> int:
-    """Break this process's ends of connections to or from these ports, `limit` of them or all; returns how many."""
-    broken = 0
+    """Break this process's ends of connections to or from these ports: all, or `limit` drawn; returns how many."""
+    found = [ends for one in own_sockets() if (ends := _ends(one)) and {ends[0][1], ends[1][1]} & set(ports)]
+    chosen = found if limit is None else random.sample(found, min(limit, len(found)))
     for one in own_sockets():
-        if broken != limit and _connected(one) and {one.getsockname()[1], one.getpeername()[1]} & set(ports):
+        if _ends(one) in chosen:
             (_reset if how == "reset" else _half_close)(one)
-            broken += 1
-    return broken
+    return len(chosen)
 
 
-def _connected(one: socket.socket) -> bool:
+def _ends(one: socket.socket) -> tuple[Any, Any] | None:
+    """Own and other address of a connection; None of a socket that has none."""
     try:
-        one.getpeername()
+        return one.getsockname(), one.getpeername()
     except OSError:
-        return False
-    return True
+        return None
 
 
 def _half_close(one: socket.socket) -> None:

@@ -18,8 +18,8 @@ FLOOR_S = 0.05
 """Medians below this count as this: a thread's bad luck is no stall."""
 OTHERS_PAGES = 16
 
-SILENT_S = 1.0
-HELD_S = 2.5
+SILENT_S = 1.5
+HELD_S = 3.5
 
 
 def median_of_others(prefill: Process, decode: Process) -> float:
