@@ -16,21 +16,22 @@ from tests.integration.transfer.wide import GIB, ask, pages_of, pair, serve, sta
 
 pytestmark = pytest.mark.integration
 
-PAGES = pages_of(3 * GIB)
-FREE_WITHIN_S = 30.0
+LONG, SHORT = pages_of(5 * GIB // 2), pages_of(GIB)
+"""What takes Mooncake seconds, and what takes it long enough to be in the middle of it."""
+FREE_WITHIN_S = 45.0
 WATCH_S = 2.0
-RUN_IN = 0.25
-"""Seconds for which a transfer has run when something befalls it; all of it takes two or more."""
+RUN_IN_S = 0.15
+"""For which a transfer has run when something befalls it."""
 
 
 @contextmanager
-def moving() -> Iterator[tuple[Process, Process, int]]:
-    """A pair in the middle of a request that still has seconds to go."""
-    with pair(pages=PAGES) as (prefill, decode):
-        room = ask(prefill, decode, PAGES)
+def moving(pages: int) -> Iterator[tuple[Process, Process, int]]:
+    """A pair in the middle of a request of so many pages."""
+    with pair(pages=pages) as (prefill, decode):
+        room = ask(prefill, decode, pages)
         assert prefill.call("wait_state", room, "transferring")
         assert decode.call("wait_state", room, "transferring")
-        time.sleep(RUN_IN)
+        time.sleep(RUN_IN_S)
         assert decode.call("wait", room, 0.0)[0][0] == "transferring", "too short to act in the middle of it"
         yield prefill, decode, room
 
@@ -47,7 +48,7 @@ def reused(decode: Process, room: int) -> None:
 @pytest.mark.parametrize("how", ["reset", "half-close"])
 def test_control_connection_breaks(how: Break, side: str) -> None:
     """Nobody's fault and nobody's end: both processes live."""
-    with moving() as (prefill, decode, room):
+    with moving(LONG) as (prefill, decode, room):
         ports = prefill.call("control_ports")
         assert {"prefill": prefill, "decode": decode}[side].call("break_connections", how, ports) > 0
         reused(decode, room)
@@ -57,7 +58,7 @@ def test_control_connection_breaks(how: Break, side: str) -> None:
 
 @pytest.mark.parametrize("side", ["prefill", "decode"])
 def test_abort(side: str) -> None:
-    with moving() as (prefill, decode, room):
+    with moving(SHORT) as (prefill, decode, room):
         {"prefill": prefill, "decode": decode}[side].call("abort", room)
         reused(decode, room)
         assert prefill.call("wait_reusable", room, FREE_WITHIN_S)
@@ -66,7 +67,7 @@ def test_abort(side: str) -> None:
 
 def test_prefill_closes() -> None:
     """Nobody listens for it any more, and Mooncake goes on: that decode is refused proves nothing."""
-    with moving() as (prefill, decode, room):
+    with moving(LONG) as (prefill, decode, room):
         prefill.post("close_until_free", FREE_WITHIN_S)
         reused(decode, room)
         assert prefill.result(FREE_WITHIN_S + 10), "close never said that memory may be freed"
@@ -74,7 +75,7 @@ def test_prefill_closes() -> None:
 
 def test_decode_closes() -> None:
     """What it says decides: once it says that memory may be freed, nothing lands there."""
-    with moving() as (prefill, decode, room):
+    with moving(LONG) as (prefill, decode, room):
         overwritten = decode.call("close_and_reuse", FREE_WITHIN_S, WATCH_S, timeout=FREE_WITHIN_S + 10)
         assert overwritten >= 0, "close never said that memory may be freed"
         assert overwritten == 0, f"{overwritten} bytes of the next owner overwritten"
@@ -83,13 +84,13 @@ def test_decode_closes() -> None:
 
 
 def test_prefill_killed() -> None:
-    with moving() as (prefill, decode, room):
+    with moving(SHORT) as (prefill, decode, room):
         prefill.kill()
         reused(decode, room)
 
 
 def test_decode_killed() -> None:
-    with moving() as (prefill, decode, room):
+    with moving(SHORT) as (prefill, decode, room):
         decode.kill()
         assert prefill.call("wait_reusable", room, FREE_WITHIN_S)
         succeeded(prefill)
