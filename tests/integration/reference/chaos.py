@@ -164,8 +164,8 @@ class Load:
         elif "no answer in time" in why:
             self._report.hung += 1
         else:
-            code = re.search(r"PD\d{4}", why)
-            self._report.refused[code[0] if code else why[-60:]] += 1
+            said = re.search(r"PD\d{4}", why) or re.search(r'(?<="message":")[^"]*', why)  # the router drops codes
+            self._report.refused[re.sub(r"\d{5,}", "…", said[0] if said else why)[:80]] += 1
 
 
 class Trouble:
