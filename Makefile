@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup demo test lint docs bench test-engines test-rdma test-cluster test-matrix soak clean
+.PHONY: help setup demo test lint docs bench test-engines test-rdma test-cluster test-matrix soak chaos clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,10 @@ test-matrix: $(STAMP)  ## the full parity matrix over Mooncake and NIXL
 
 soak: $(STAMP)  ## ten minutes of mixed load with aborts
 	$(BIN)/python -m tests.integration.transfer.soak --seconds 600
+
+chaos: $(STAMP)  ## a fleet of two and two engines under load, while connections are reset, engines frozen and killed
+	$(BIN)/python -m tests.integration.reference.chaos --seconds 300 --requests 500
+	$(BIN)/python -m tests.integration.reference.chaos --seconds 300 --all
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -108,6 +108,8 @@ def make_fabric(kind: str) -> Any:
 class Host:
     """Lives in the process."""
 
+    buffers_class: type[Buffers] = Buffers
+
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.registry = None
@@ -121,7 +123,7 @@ class Host:
         self.peers: dict[Rank, Any] = {}
         self.handles: dict[int, dict[Rank, Any]] = {}
         for rank in spec.ranks:
-            buffers = self.buffers[rank] = Buffers(spec.manifest, rank, spec.items)
+            buffers = self.buffers[rank] = self.buffers_class(spec.manifest, rank, spec.items)
             fabric = make_fabric(spec.fabric)
             for array in buffers.arrays:
                 fabric.register(array.ctypes.data, array.nbytes)
@@ -274,10 +276,10 @@ def serve(pipe: Any, spec: Spec, host_class: type[Host]) -> None:
 class Process:
     """A process that serves a `Host`."""
 
-    def __init__(self, spec: Spec, host: type[Host] = Host) -> None:
+    def __init__(self, spec: Spec, host: type[Host] = Host, context: Any = SPAWN) -> None:
         self.spec = spec
-        self._pipe, theirs = SPAWN.Pipe()
-        self._process = SPAWN.Process(target=serve, args=(theirs, spec, host), daemon=True)
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, spec, host), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -343,9 +345,11 @@ def indices(seed: int, items: int, pages: int) -> dict[str, list[int]]:
 
 
 @contextmanager
-def pair(prefill: Spec, decode: Spec, host: type[Host] = Host) -> Iterator[tuple[Process, Process]]:
+def pair(
+    prefill: Spec, decode: Spec, host: type[Host] = Host, context: Any = SPAWN
+) -> Iterator[tuple[Process, Process]]:
     """A prefill process with the registry, and a decode process. Killed at the end: closing Mooncake takes long."""
-    processes = [Process(prefill, host), Process(decode, host)]
+    processes = [Process(prefill, host, context), Process(decode, host, context)]
     try:
         yield processes[0].ready(), processes[1].ready()
     finally:
