@@ -8,8 +8,10 @@ from pdctl_transfer.errors import FabricError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.session import Rank, Registry
-from pdctl_transfer.session.machine import table as events
-from pdctl_transfer.session.machine.table import AWAY_S, MAX_CLAIMS, MAX_ROOMS, TICK_S, TTL_S, CloseLink, Table
+from pdctl_transfer.session.machine import table_events as events
+from pdctl_transfer.session.machine.rooms import MAX_ROOMS
+from pdctl_transfer.session.machine.table import AWAY_S, MAX_CLAIMS, TICK_S, TTL_S, Table
+from pdctl_transfer.session.machine.table_events import CloseLink
 from pdctl_transfer.session.wire.messages import Again, Beat, Message, Register, Route, Standing
 from tests.unit.transfer_session.world import manifest
 

@@ -9,7 +9,7 @@ import time
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel, Loop
-from pdctl_transfer.session.machine import table
+from pdctl_transfer.session.machine import table_events as events
 from pdctl_transfer.session.machine.table import TICK_S, Table
 from pdctl_transfer.session.wire import messages
 from pdctl_transfer.session.wire.messages import AnyMessage, Served
@@ -67,37 +67,37 @@ class Registry:
     def lost(self, channel: Channel, cause: str) -> None:
         """The table decides what that means for its rank."""
         self._channels.discard(channel)
-        self._step(table.Gone(time.monotonic(), channel))
+        self._step(events.Gone(time.monotonic(), channel))
 
-    def _step(self, event: table.Event | table.TimePassed) -> None:
+    def _step(self, event: events.Event | events.TimePassed) -> None:
         for action in self._table.step(event):
             assert isinstance(action.owner, Channel)
-            if isinstance(action, table.CloseLink):
+            if isinstance(action, events.CloseLink):
                 action.owner.fail(action.cause)
             else:
                 action.owner.send(action.message)
 
     def _tick(self) -> None:
-        self._step(table.TimePassed(time.monotonic()))
+        self._step(events.TimePassed(time.monotonic()))
         self._loop.later(TICK_S, self._tick)
 
 
-def _event(now: float, channel: Channel, message: AnyMessage) -> table.Event | None:
+def _event(now: float, channel: Channel, message: AnyMessage) -> events.Event | None:
     """What a message means to the table; None for one that no registry is sent."""
     match message:
         case messages.Register():
-            return table.Registered(now, channel, message)
+            return events.Registered(now, channel, message)
         case messages.Here(incarnation=incarnation):
-            return table.Beaten(now, channel, incarnation)
+            return events.Beaten(now, channel, incarnation)
         case messages.Beat():
-            return table.Beaten(now, channel)
+            return events.Beaten(now, channel)
         case messages.RoomAt(room=room):
-            return table.RoomOpened(now, channel, room)
+            return events.RoomOpened(now, channel, room)
         case messages.RoomOver(room=room):
-            return table.RoomClosed(now, channel, room)
+            return events.RoomClosed(now, channel, room)
         case messages.Lookup(serial=serial, room=room):
-            return table.LookedUp(now, channel, serial, room)
+            return events.LookedUp(now, channel, serial, room)
         case messages.Bye():
-            return table.Left(now, channel)
+            return events.Left(now, channel)
         case _:
             return None

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.session.drive.loop import Channel, Loop
-from pdctl_transfer.session.machine.table import MAX_ROOMS
+from pdctl_transfer.session.machine.rooms import MAX_ROOMS
 from pdctl_transfer.session.options import Options
 from pdctl_transfer.session.wire.messages import (
     Again,

@@ -10,17 +10,29 @@ for TTL_S, has lost its turn; if it lives after all, it is told to register agai
 Rooms belong to connections as well: each rank says which are open, and says it again when it comes back.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Final
-
-from msgspec import Struct
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
+from pdctl_transfer.session.machine.rooms import Rooms
+from pdctl_transfer.session.machine.table_events import (
+    Action,
+    Beaten,
+    CloseLink,
+    Event,
+    Gone,
+    Left,
+    LookedUp,
+    Owner,
+    Registered,
+    RoomClosed,
+    RoomOpened,
+    SendMessage,
+    TimePassed,
+)
 from pdctl_transfer.session.options import Rank
-from pdctl_transfer.session.wire.messages import Again, Beat, Message, Register, Route, Served, Standing
+from pdctl_transfer.session.wire.messages import Again, Beat, Register, Route, Served, Standing
 
 TTL_S: Final = 15.0
 AWAY_S: Final = 15.0
@@ -28,79 +40,6 @@ TICK_S: Final = 3.0
 """How often `TimePassed` comes. Where it comes later, the registry itself was held up, and blames nobody for that."""
 MAX_CLAIMS: Final = 8
 """Of one rank."""
-MAX_ROOMS: Final = 65536
-
-Owner = Hashable
-"""A connection."""
-
-
-class Event(Struct, frozen=True):
-    """Something that a connection said or did. `now` in seconds of a clock that never goes back."""
-
-    now: float
-    owner: Owner
-
-
-class Registered(Event, frozen=True):
-    """It registers a rank."""
-
-    record: Register
-
-
-class Beaten(Event, frozen=True):
-    """It lives; a rank says as whom it has registered."""
-
-    incarnation: str = ""
-
-
-class RoomOpened(Event, frozen=True):
-    """A room is open on its rank."""
-
-    room: int
-
-
-class RoomClosed(Event, frozen=True):
-    """A room is no longer open on its rank."""
-
-    room: int
-
-
-class LookedUp(Event, frozen=True):
-    """It asks who serves a room."""
-
-    serial: int
-    room: int
-
-
-class Left(Event, frozen=True):
-    """It says good-bye."""
-
-
-class Gone(Event, frozen=True):
-    """It has ended."""
-
-
-class TimePassed(Struct, frozen=True):
-    """A tick, every TICK_S."""
-
-    now: float
-
-
-class SendMessage(Struct, frozen=True):
-    """Send it over that connection."""
-
-    owner: Owner
-    message: Message
-
-
-class CloseLink(Struct, frozen=True):
-    """End that connection; nothing of it is known any more."""
-
-    owner: Owner
-    cause: str
-
-
-Action = SendMessage | CloseLink
 
 
 class _Claim:
@@ -121,22 +60,21 @@ class _Claim:
 
 
 class _Link:
-    """One connection: when it was heard, whom it speaks for, which rooms are open there."""
+    """One connection: when it was heard, and whom it speaks for."""
 
     def __init__(self, now: float) -> None:
         self.heard = now
         self.claim: _Claim | None = None
-        self.rooms: set[int] = set()
 
 
 class Table:
-    """What is registered. Of too many rooms the oldest is forgotten; of too many claims the last is not kept."""
+    """What is registered. Of too many claims of one rank the last is not kept."""
 
     def __init__(self, max_claims: int = MAX_CLAIMS) -> None:
         self._max_claims = max_claims
         self._links: dict[Owner, _Link] = {}
         self._claims: dict[Rank, list[_Claim]] = {}
-        self._rooms: OrderedDict[int, dict[Owner, None]] = OrderedDict()
+        self._rooms = Rooms()
         self._manifests: dict[bytes, tuple[bytes, Manifest]] = {}
         self._tick: float | None = None
 
@@ -155,9 +93,9 @@ class Table:
                 known = not incarnation or (link.claim is not None and link.claim.served.incarnation == incarnation)
                 return [SendMessage(event.owner, Beat() if known else Again())]
             case RoomOpened(room=room):
-                self._open(event.owner, link, room)
+                self._rooms.open(event.owner, room)
             case RoomClosed(room=room):
-                self._close(event.owner, link, room)
+                self._rooms.close(event.owner, room)
             case LookedUp(serial=serial, room=room):
                 return [SendMessage(event.owner, self.route(serial, room))]
             case Left():
@@ -232,25 +170,21 @@ class Table:
 
     def _unlink(self, owner: Owner) -> _Claim | None:
         """Forget a connection and its rooms; whom it spoke for."""
+        self._rooms.drop(owner)
         link = self._links.pop(owner, None)
-        if link is None:
-            return None
-        for room in list(link.rooms):
-            self._close(owner, link, room)
-        return link.claim
+        return link.claim if link is not None else None
 
     def _withdraw(self, claim: _Claim) -> list[Action]:
         """A claim has lost its turn."""
-        left = [one for one in self._claims.get(claim.rank, []) if one is not claim]
-        self._claims[claim.rank] = left
-        if not left:
+        self._claims[claim.rank] = [one for one in self._claims[claim.rank] if one is not claim]
+        if not self._claims[claim.rank]:
             del self._claims[claim.rank]
         return self._settle(claim.rank)
 
     def _settle(self, rank: Rank) -> list[Action]:
         """Tell those that claim a rank how they stand, where that has changed."""
         actions: list[Action] = []
-        present = [claim for claim in self._claims.get(rank, []) if claim.owner is not None]
+        present = _present(self._claims.get(rank, []))
         for claim in present:
             standing = Standing("", "") if claim is present[0] else _taken(present[0])
             if claim.told != standing.code:
@@ -260,12 +194,7 @@ class Table:
 
     def _found(self) -> dict[Rank, _Claim]:
         """Of each rank the first claim whose connection stands."""
-        found = {}
-        for rank, claims in self._claims.items():
-            present = next((claim for claim in claims if claim.owner is not None), None)
-            if present is not None:
-                found[rank] = present
-        return found
+        return {rank: there[0] for rank, claims in self._claims.items() if (there := _present(claims))}
 
     def _interned(self, data: bytes) -> bytes:
         """The same manifest as one object, however many ranks send it. Raises ManifestError."""
@@ -273,28 +202,9 @@ class Table:
             self._manifests[data] = (data, decode_manifest(data, "registry"))
         return self._manifests[data][0]
 
-    # Rooms.
-
-    def _open(self, owner: Owner, link: _Link, room: int) -> None:
-        link.rooms.add(room)
-        openers = self._rooms.setdefault(room, {})
-        openers.pop(owner, None)
-        openers[owner] = None
-        if len(self._rooms) > MAX_ROOMS:
-            oldest, openers = self._rooms.popitem(last=False)
-            for opener in openers:
-                self._links[opener].rooms.discard(oldest)
-
-    def _close(self, owner: Owner, link: _Link, room: int) -> None:
-        link.rooms.discard(room)
-        openers = self._rooms.get(room, {})
-        openers.pop(owner, None)
-        if not openers:
-            self._rooms.pop(room, None)
-
     def _group_of(self, room: int, found: dict[Rank, _Claim]) -> int | None:
         """The DP group that opened the room last and still has it open."""
-        for owner in reversed(self._rooms.get(room, {})):
+        for owner in self._rooms.openers(room):
             claim = self._links[owner].claim
             if claim is not None and found.get(claim.rank) is claim:
                 return claim.rank.dp
@@ -320,6 +230,10 @@ class Table:
         return actions
 
 
+def _present(claims: list[_Claim]) -> list[_Claim]:
+    return [claim for claim in claims if claim.owner is not None]
+
+
 def _taken(holder: _Claim) -> Standing:
     where = f"{holder.served.host}:{holder.served.port}"
     return Standing("PD4026", f"prefill {holder.rank} is registered already by a living process, at {where}")
@@ -327,7 +241,7 @@ def _taken(holder: _Claim) -> Standing:
 
 def _make_room(claims: list[_Claim]) -> bool:
     """Whether one gave way to a further claim: somebody who is away."""
-    away = next((claim for claim in claims if claim.owner is None), None)
-    if away is not None:
-        claims.remove(away)
-    return away is not None
+    away = [claim for claim in claims if claim.owner is None]
+    for claim in away[:1]:
+        claims.remove(claim)
+    return bool(away)
