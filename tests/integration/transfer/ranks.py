@@ -31,15 +31,15 @@ OPTIONS = replace(FAST, transfer_s=15)
 rooms = itertools.count(1)
 
 
-@dataclass(frozen=True)
 def rooms_of(peer: Any) -> tuple[int, int]:
     """Rooms that have not ended, and what is kept of those that did."""
     machine = peer._driver.machine
-    return (
-        (len(machine.rooms), len(machine.legs)) if hasattr(machine, "legs") else (machine.open, len(machine.requests))
-    )
+    if hasattr(machine, "legs"):
+        return len(machine.rooms), len(machine.legs)
+    return machine.open, len(machine.requests)
 
 
+@dataclass(frozen=True)
 class Spec:
     """What a process holds."""
 

@@ -123,8 +123,8 @@ def test_context_parallel_state_of_an_older_peer_is_refused_by_the_handshake() -
     with World(manifest("prefill", 1), manifest("decode", 1), SHORT) as w:
         for peer, _ in w.prefill.values():
             made = with_context("prefill")
-            peer.me = replace(peer.me, encoded=encode_manifest(made), check=lambda prefill, decode: [])
+            peer._driver.me = replace(peer._driver.me, encoded=encode_manifest(made), check=lambda prefill, decode: [])
         for peer, _ in w.decode.values():
-            peer._me = peer._finder._me = replace(peer._me, check=lambda prefill, decode: [])
+            peer._driver.me = replace(peer._driver.me, check=lambda prefill, decode: [])
         senders, receivers, _ = w.transfer()
         assert {end(handle)[0] for handle in [*senders, *receivers]} == {"PD1006"}

@@ -123,6 +123,7 @@ class _Decode(Driver):
             routes.close()
         for kept in list(self._kept.values()):
             kept.close()
+        self._kept.clear()
         self.area.close()
 
     # Links.

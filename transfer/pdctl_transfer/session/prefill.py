@@ -166,9 +166,10 @@ class _Prefill(Driver):
         self.tell(on.LinkReady(time.monotonic(), peer, link.name))
 
     def silent(self, link: Link, failure: Failure) -> None:
-        """Frozen, or cut off."""
+        """Frozen, or cut off. The connection is given up: if only that is dead, decode comes back by another."""
         if self._links.get(link.incarnation) is link:
             self.tell(on.LinkSilent(time.monotonic(), link.incarnation, failure))
+        link.channel.fail(failure.cause)
 
     def refused(self, link: Link, failure: Failure) -> None:
         """Decode declines the rooms that this means."""

@@ -77,7 +77,7 @@ class Kept:
     def decline(self, message: Decline) -> None:
         """Say this as soon as it can be said."""
         link = self.link or self._trying
-        if link is not None and link.channel.greeted and not link.channel.over:
+        if link is not None and link.introduced and not link.channel.over:
             link.send(message)
             return
         self._declines.append(message)
@@ -127,6 +127,7 @@ class Kept:
     def silent(self, link: Link, failure: Failure) -> None:
         """Frozen, or the path is dead: it is given up for another."""
         self._owner.tell(on.LinkSilent(time.monotonic(), self.peer, failure))
+        link.channel.fail(failure.cause)
 
     def broken(self, link: Link, failure: Failure) -> None:
         """A connection ended, or could not be made."""

@@ -63,6 +63,8 @@ class Link:
         self.is_silent = False
         self.closed = False
         """The other side said that it leaves."""
+        self.introduced = False
+        """This side's Hello was sent, so that rooms can be declined."""
         self.started = time.monotonic()
         self.handshake_s = 0.0
         self._connector = connector
@@ -112,6 +114,7 @@ class Link:
         """The connector speaks first."""
         if self._connector:
             self.send(self.me.hello())
+            self.introduced = True
             self.owner.greeted(self)
 
     def received(self, channel: Channel, message: AnyMessage) -> None:
