@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Blocks, Deadline, Peer, WriteResult, finish
 from pdctl_transfer.session.bytes.copying import Buffer
-from pdctl_transfer.session.bytes.cost import Way
+from pdctl_transfer.session.bytes.cost import Load, Way, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, chunks, pieces
 from pdctl_transfer.session.bytes.work import Part, joined, straight_blocks
 from pdctl_transfer.session.bytes.writer import gathered, staged_blocks
@@ -87,6 +87,14 @@ class Leg:
         self._sent = sent
         self.queued, self.settled = True, False
         self.queued_at = time.monotonic()
+        me = self._peer.me
+        loads = {
+            kind: Load(strips, self.indices[kind], sent.indices[kind])
+            for kind, strips in self.part.strips.items()
+            if kind in self.indices and kind in sent.indices
+        }
+        transport, copies = me.fabric.observed_transport(), me.copier.can_copy
+        self.ways = resolve(self.ways, loads, transport, self._chunk_bytes, copies=copies)
         split = self.part.split(self.ways)
         for kind, strips in split.staged.items():
             items = len(sent.indices.get(kind, ()))
