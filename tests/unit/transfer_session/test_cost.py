@@ -13,7 +13,7 @@ from pdctl_transfer.plan import RankId, bind
 from pdctl_transfer.session import Rank
 from pdctl_transfer.session.bytes import packing
 from pdctl_transfer.session.bytes.copier import NumpyCopier
-from pdctl_transfer.session.bytes.cost import WAYS, Effort, Load, Way, choose, effort
+from pdctl_transfer.session.bytes.cost import WAYS, Effort, Load, Way, choose, effort, resolve
 from pdctl_transfer.session.bytes.packing import chunks, pieces
 from pdctl_transfer.session.bytes.work import KEPT, PairPlan, Part, joined, straight_blocks
 from pdctl_transfer.session.bytes.writer import gathered, packed_blocks, staged_blocks
@@ -68,8 +68,8 @@ class Pair:
         assert sum(int(some.length.sum()) for some in blocks) == self.load(kind, their_ids).bytes
         return Effort(sum(len(some.length) for some in blocks), copied, lent)
 
-    def load(self, kind: str, ids: np.ndarray) -> Load:
-        return Load(self.part.strips[kind], ids)
+    def load(self, kind: str, theirs: np.ndarray, ours: np.ndarray | None = None) -> Load:
+        return Load(self.part.strips[kind], theirs, ours)
 
 
 def runs_of(rng: np.random.Generator, lengths: list[int], items: int) -> np.ndarray:
@@ -95,8 +95,8 @@ def _fit(lengths: list[int], order: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("page", [1, 16, 64])
 @pytest.mark.parametrize(("src", "dst"), [(1, 2), (2, 1), (1, 4), (4, 1), (1, 1), (2, 16)])
 def test_the_blocks_that_are_priced_are_written(src: int, dst: int, page: int, layout: str) -> None:
-    """Exactly, where both sides' ids break at the same places. Where the sender's are scattered, which decode cannot
-    know: what goes straight takes at least so many, and what is staged as many chunks."""
+    """Exactly, where both sides' ids are known, or break at the same places. Where the sender's are scattered and
+    decode cannot know it, what goes straight takes at least so many."""
     rng = np.random.default_rng(page)
     kinds = ("kv", "mla")
     pair = Pair(kv("prefill", src, page, layout, kinds), kv("decode", dst, page, layout, kinds), 512)
@@ -114,8 +114,8 @@ def test_the_blocks_that_are_priced_are_written(src: int, dst: int, page: int, l
                     told = f"{kind} {way} {lengths} {chunk_bytes}"
                     assert priced == pair.written(kind, way, same, theirs, chunk_bytes), told
                     real = pair.written(kind, way, other, theirs, chunk_bytes)
+                    assert effort(pair.load(kind, theirs, other), way, chunk_bytes) == real, told
                     assert priced.blocks <= real.blocks or way == "staged", told
-                    assert priced.chunks == real.chunks, told
 
 
 @pytest.mark.parametrize(("src", "dst"), [(1, 2), (1, 4), (1, 8), (2, 8)])
@@ -132,6 +132,28 @@ def test_at_page_size_1_rows_are_written_in_runs(src: int, dst: int, scattered: 
     assert pair.written("kv", "packed", ours, theirs, 16 << 20).blocks <= many
     assert pair.written("kv", "direct", ours, theirs, 16 << 20) == Effort(strips * 4096)
     assert pair.written("kv", "packed", ours, theirs, 16 << 20).copied == nbytes
+
+
+@pytest.mark.parametrize("page", [1, 16])
+def test_the_sender_gathers_what_only_it_knows_to_be_scattered(page: int) -> None:
+    """Equal TP: decode sees one run and asks for it straight, prefill's pages are all over its pool."""
+    pair = Pair(kv("prefill", 1, page, "nhd"), kv("decode", 1, page, "nhd"), 1024)
+    theirs = np.arange(1024)
+    scattered = np.random.default_rng(0).permutation(1024)
+    asked = choose(pair.load("kv", theirs), "tcp", 16 << 20)
+    assert asked == "direct"
+
+    def resolved(ours: np.ndarray, ways: dict[str, Way], copies: bool = True) -> dict[str, Way]:
+        return resolve(ways, {"kv": pair.load("kv", theirs, ours)}, "tcp", 16 << 20, copies=copies)
+
+    assert resolved(theirs, {"kv": "direct"}) == {"kv": "direct"}
+    assert resolved(scattered, {"kv": "direct"}) == {"kv": "packed"}
+    assert resolved(scattered, {}) == {"kv": "packed"}
+    assert resolved(scattered, {"kv": "direct"}, copies=False) == {"kv": "direct"}
+    assert resolved(scattered, {"kv": "staged", "mamba": "packed"}) == {"kv": "staged", "mamba": "packed"}
+    direct = pair.written("kv", "direct", scattered, theirs, 16 << 20)
+    packed = pair.written("kv", "packed", scattered, theirs, 16 << 20)
+    assert direct.blocks > 50 * packed.blocks
 
 
 def test_long_rows_are_not_gathered() -> None:

@@ -267,7 +267,7 @@ class _Prefill(Driver):
         leg = self._legs[(ask.room, ask.attempt)]
         assert isinstance(sent, Sent)
         fault = index_fault(self.me, leg.partner.hello, leg.partner.pair, leg.part, ask, sent.indices, leg.there)
-        return fault or leg.cut(sent)
+        return fault or leg.cut(sent, self.me.fabric.observed_transport(), copies=self.me.copier.can_copy)
 
     def _unregistered(self) -> Failure | None:
         """Why decode is not told of this rank at all."""

@@ -8,8 +8,12 @@ measured where said.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from pdctl_transfer.fabric.base import Transport
 from pdctl_transfer.session.bytes.packing import GATHER_BELOW, Column, Segment, Strip, breaks, chunks, pieces
@@ -38,17 +42,36 @@ PRICES: Final[dict[Transport, Price]] = {
 }
 
 
-class Load(NamedTuple):
-    """What one rank sends another of one kind: strips, and the receiver's ids. It asks, so of the sender's ids nothing
-    is known but their number: they are taken to break where these do."""
+class Breaks(NamedTuple):
+    """Positions at which the sender's items, the receiver's, and either's do not follow each other."""
+
+    here: list[int]
+    there: list[int]
+    either: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """What one rank sends another of one kind: strips, and both sides' ids. The receiver asks, and of the sender's ids
+    knows nothing but their number: where `here` is None they are taken to break where the receiver's do."""
 
     strips: tuple[Strip, ...]
-    ids: Column
+    there: Column
+    here: Column | None = None
+
+    @cached_property
+    def breaks(self) -> Breaks:
+        """Where to expect a new block."""
+        there = breaks(self.there)
+        if self.here is None:
+            return Breaks(*[there.tolist()] * 3)
+        here = breaks(self.here)
+        return Breaks(here.tolist(), there.tolist(), np.union1d(here, there).tolist())
 
     @property
     def items(self) -> int:
         """How many of each strip."""
-        return len(self.ids)
+        return len(self.there)
 
     @property
     def bytes(self) -> int:
@@ -66,16 +89,16 @@ class Effort(NamedTuple):
 
 def effort(load: Load, way: Way, chunk_bytes: int) -> Effort:
     """What will be done for this load."""
-    cuts = breaks(load.ids).tolist()
+    cuts = load.breaks
     if way == "direct":
-        return Effort(_straight(load.strips, load.items, cuts))
+        return Effort(_straight(load.strips, load.items, cuts.either))
     if way == "packed":
         gathered = tuple(strip for strip in load.strips if strip.pays)
-        blocks = _straight([strip for strip in load.strips if not strip.pays], load.items, cuts)
+        blocks = _straight([strip for strip in load.strips if not strip.pays], load.items, cuts.either)
         for piece in pieces(gathered, load.items, chunk_bytes):
-            blocks += sum(_runs(segment, segment.strip.dst_item, cuts) for segment in piece)
+            blocks += sum(_runs(segment, segment.strip.dst_item, cuts.there) for segment in piece)
         return Effort(blocks, load.items * sum(strip.bytes for strip in gathered))
-    return _staged(load, chunk_bytes, cuts)
+    return _staged(load, chunk_bytes, cuts.here)
 
 
 def seconds(load: Load, way: Way, price: Price, chunk_bytes: int) -> float:
@@ -109,6 +132,24 @@ def choose(load: Load, transport: Transport, chunk_bytes: int, ways: frozenset[W
     price = PRICES[transport]
     left = [way for way in WAYS if way in ways and way in able] or ["direct"]
     return min(left, key=lambda way: seconds(load, way, price, chunk_bytes))
+
+
+def resolve(
+    ways: Mapping[str, Way],
+    loads: Mapping[str, Load],
+    transport: Transport,
+    chunk_bytes: int,
+    *,
+    copies: bool,
+) -> dict[str, Way]:
+    """The ways that the sender goes, which knows both sides' ids (`loads`, by kind): what decode took for few blocks
+    may be many. Straight and packed land alike, so it need not be told. `copies`: whether the sender can gather."""
+    able: frozenset[Way] = frozenset(("direct", "packed") if copies else ("direct",))
+    return dict(ways) | {
+        kind: choose(load, transport, chunk_bytes, able)
+        for kind, load in loads.items()
+        if ways.get(kind, "direct") == "direct"
+    }
 
 
 def _straight(strips: Sequence[Strip], items: int, cuts: Sequence[int]) -> int:

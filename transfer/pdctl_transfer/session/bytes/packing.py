@@ -52,10 +52,9 @@ class Strip(NamedTuple):
 
     @property
     def pays(self) -> bool:
-        """Whether gathering the items saves blocks where the receiver holds them in one piece: they are scattered here,
-        or short and whole items there, which then follow each other as they do not here."""
-        rows = self.src_item != self.bytes == self.dst_item and self.bytes < GATHER_BELOW
-        return self.src_run < 0 or rows
+        """Whether gathering the items can save blocks where the receiver holds them in one piece: they are scattered
+        here, or short and whole items there, which then follow each other whatever they do here."""
+        return self.src_run < 0 or (self.bytes == self.dst_item and self.bytes < GATHER_BELOW)
 
 
 class Segment(NamedTuple):

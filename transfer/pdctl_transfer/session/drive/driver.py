@@ -70,7 +70,11 @@ class Driver:
         self._taking = True
         try:
             while self._events:
-                for action in self.machine.handle(self._events.popleft()):
+                actions = self.machine.handle(self._events.popleft())
+                for action in actions:  # first, so that who waits for an end finds the buffers free if they are
+                    if isinstance(action, do.Release):
+                        self.handles[action.handle].life.settle()
+                for action in actions:
                     self._do(action)
         finally:
             self._taking = False
@@ -89,7 +93,7 @@ class Driver:
             case do.End(handle=handle, failure=failure):
                 self._end(self.handles[handle], failure)
             case do.Release(handle=handle):
-                self.handles.pop(handle).life.settle()
+                del self.handles[handle]
             case do.AbandonJob(job=job):
                 self.jobs.abandon(job)
             case _:

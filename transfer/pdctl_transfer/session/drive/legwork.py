@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from pdctl_transfer.fabric.base import Peer
+from pdctl_transfer.fabric.base import Peer, Transport
+from pdctl_transfer.session.bytes.cost import Load, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, Column, chunks, pieces
 from pdctl_transfer.session.bytes.work import PairPlan, Part
 from pdctl_transfer.session.drive.pulse import Vital
@@ -59,9 +60,12 @@ class LegWork:
         """Room and attempt."""
         return self.ask.room, self.ask.attempt
 
-    def cut(self, sent: Sent) -> Cut:
-        """Cut the work, now that it is known what is sent."""
+    def cut(self, sent: Sent, transport: Transport, *, copies: bool) -> Cut:
+        """Cut the work, now that it is known what is sent. `copies`: whether this side can gather."""
         self.here, self.queued_at = sent.indices, time.monotonic()
+        both = self.here.keys() & self.there.keys()
+        loads = {k: Load(strips, self.there[k], self.here[k]) for k, strips in self.part.strips.items() if k in both}
+        self.ways = resolve(self.ways, loads, transport, self.partner.chunk_bytes, copies=copies)
         split, limit = self.part.split(self.ways), self.partner.chunk_bytes
         for kind, strips in split.staged.items():
             self.chunks += [(kind, chunk) for chunk in chunks(strips, self._items(kind), limit)]
