@@ -21,7 +21,7 @@ from pdctl_transfer.session.checks import default_check, fallback_fault, own_fau
 from pdctl_transfer.session.drive.client import Address, Routes
 from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.keeper import Kept
-from pdctl_transfer.session.drive.landing import HANDS, Aim
+from pdctl_transfer.session.drive.landing import FEW_SAMPLES, HANDS, Aim
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.pulse import Vital
 from pdctl_transfer.session.failure import Failure
@@ -222,8 +222,12 @@ class _Decode(Driver):
                 bodies = self._aims[key].place(self.me.copier, self.area, chunk, slots)
                 self.jobs.start(number, bodies, lanes=(), seconds=seconds)
             case do.Check(key=key, sums=sums):
-                body = self._aims[key].check(self.me.copier, self.options.verify, sums)
-                self.jobs.start(number, [body], lanes=(), seconds=seconds)
+                aim = self._aims[key]
+                body = aim.check(self.me.copier, self.options.verify, sums)
+                if self.options.verify != "full" and aim.samples <= FEW_SAMPLES:
+                    self.jobs.run(number, body)
+                else:
+                    self.jobs.start(number, [body], lanes=(), seconds=seconds)
             case _:
                 raise TypeError(f"no work of a receiver: {work}")
 

@@ -64,6 +64,11 @@ class Jobs:
             if not self._workers.submit(run, lanes):
                 self._share_over(job, self._never(job))
 
+    def run(self, number: int, body: Body) -> None:
+        """Do it here and now, for what takes less than a hand-over. It is answered like any other."""
+        job = self._jobs[number] = Job(number, (), [body], 0.0)
+        self._share_over(job, self._attempt(job, body))
+
     def abandon(self, number: int) -> None:
         """Let it end soon, or never begin; it is answered all the same. From the loop thread."""
         job = self._jobs.get(number)

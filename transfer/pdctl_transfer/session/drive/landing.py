@@ -21,6 +21,8 @@ from pdctl_transfer.session.options import Verify, Way
 
 HANDS: Final = 2
 """Workers that put the chunks of one number into place."""
+FEW_SAMPLES: Final = 2048
+"""To look at so many costs about as much as to have somebody else do it."""
 SHARE_BYTES: Final = 1 << 20
 """They are shared by as many hands as get so much each."""
 
@@ -35,6 +37,8 @@ class Aim:
         self.ways: dict[RankId, dict[str, Way]] = {}
         self.chunks: dict[RankId, list[tuple[str, Chunk]]] = {}
         self.names: dict[RankId, str] = {}
+        self.samples = 0
+        """How many copies of an item are looked at by `verify: sample`."""
         self.seconds: dict[tuple[RankId, str], float] = {}
         """Time spent putting chunks into place, by source and kind."""
 
@@ -46,6 +50,7 @@ class Aim:
             ways: dict[str, Way] = {}
             for kind, strips in part.strips.items():
                 ids = self.indices.get(kind)
+                self.samples += sum(len(strip.copies) for strip in strips) * (0 if ids is None else len(ids))
                 if ids is not None and len(ids):
                     ways[kind] = choose(Load(strips, ids), transport, chunk_bytes, able)
             staged = part.split(ways).staged

@@ -17,6 +17,8 @@ from pdctl_transfer.session.options import Region, Way
 from pdctl_transfer.session.wire.messages import Ask, Hello
 from pdctl_transfer.telemetry import Tally, Telemetry
 
+FEW: Final = 8
+"""Items of a kind so few that their order decides nothing."""
 INLINE_BYTES: Final = 1 << 20
 """Of a leg that is no larger, the sums are computed by the job that writes it: a thread of their own costs more."""
 
@@ -54,6 +56,8 @@ class LegWork:
         self.summed_apart = True
         self.tallies: dict[str, Tally] = {}
         self.queued_at = self.started_at = 0.0
+        self.said = False
+        """Decode was told that it begins."""
 
     @property
     def key(self) -> tuple[int, str]:
@@ -63,9 +67,10 @@ class LegWork:
     def cut(self, sent: Sent, transport: Transport, *, copies: bool) -> Cut:
         """Cut the work, now that it is known what is sent. `copies`: whether this side can gather."""
         self.here, self.queued_at = sent.indices, time.monotonic()
-        both = self.here.keys() & self.there.keys()
-        loads = {k: Load(strips, self.there[k], self.here[k]) for k, strips in self.part.strips.items() if k in both}
-        self.ways = resolve(self.ways, loads, transport, self.partner.chunk_bytes, copies=copies)
+        many = [kind for kind in self.part.strips if FEW < self._items(kind) == len(self.there.get(kind, ()))]
+        if many:
+            loads = {kind: Load(self.part.strips[kind], self.there[kind], self.here[kind]) for kind in many}
+            self.ways = resolve(self.ways, loads, transport, self.partner.chunk_bytes, copies=copies)
         split, limit = self.part.split(self.ways), self.partner.chunk_bytes
         for kind, strips in split.staged.items():
             self.chunks += [(kind, chunk) for chunk in chunks(strips, self._items(kind), limit)]

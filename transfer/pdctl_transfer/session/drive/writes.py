@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pdctl_transfer.blocks import Blocks
-from pdctl_transfer.fabric.base import Fabric, WriteResult, Writing, finish
+from pdctl_transfer.fabric.base import Deadline, Fabric, WriteResult, Writing, finish
 from pdctl_transfer.session.bytes.area import Area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.work import joined, straight_blocks
@@ -25,6 +25,8 @@ from pdctl_transfer.telemetry import Tally
 
 AGAIN: Final = frozenset({"PD4011", "PD4031"})
 """Failures of a write that may be another one's, or the moment's: worth another try."""
+MOMENT_S: Final = 0.01
+"""A small write that is over in so much needs no announcement."""
 
 
 class Resources:
@@ -43,10 +45,12 @@ class Resources:
         self.fabric, self.copier, self.regions, self.scratch = fabric, copier, regions, scratch
         self.gathering, self._began, self.faltered = gathering, began, faltered
 
-    def begin(self, leg: LegWork) -> None:
-        """Something of the leg is about to move. Once is enough."""
-        if not leg.started_at:
-            leg.started_at = time.monotonic()
+    def begin(self, leg: LegWork, *, say: bool = True) -> None:
+        """Something of the leg is about to move. Once is enough. `say`: so that decode lends slots and watches the
+        time; of what is over in a moment it hears by the end of it."""
+        leg.started_at = leg.started_at or time.monotonic()
+        if say and not leg.said:
+            leg.said = True
             self._began(leg)
 
     def reach(self, leg: LegWork) -> Any:
@@ -64,14 +68,18 @@ class Resources:
 
 def straight(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
     """What goes straight, and the sums where they are not a job of their own."""
-    on.begin(leg)
+    quick = not leg.summed_apart and not leg.pieces and not leg.chunks
+    on.begin(leg, say=not quick)
     by_kind = straight_blocks(leg.part, leg.ways, on.regions, leg.partner.hello.regions, leg.here, leg.there)
     blocks = joined(by_kind.values())
     began = time.monotonic()
     with begun(on, leg, job, blocks) as writing:
-        early = writing.look()
-        sums = {} if leg.summed_apart or leg.pieces else on.sums(leg)
-        result = early or finish(writing, job.deadline)
+        result = writing.look()
+        sums = on.sums(leg) if quick else {}
+        result = result or (in_a_moment(writing) if quick else None)
+        if result is None:
+            on.begin(leg)
+            result = finish(writing, job.deadline)
     end_write(job, result)
     seconds, total = time.monotonic() - began, max(1, int(blocks.length.sum()))
     for kind, some in by_kind.items():
@@ -80,6 +88,17 @@ def straight(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
         tally.seconds, tally.calls = seconds * nbytes / total, result.calls
         count(leg, {kind: tally})
     return (told(leg, result, sums=sums),)
+
+
+def in_a_moment(writing: Writing) -> WriteResult | None:
+    """The write's result, if it comes within MOMENT_S."""
+    moment = Deadline(MOMENT_S)
+    while not moment.passed:
+        writing.rest(moment)
+        result = writing.look()
+        if result is not None:
+            return result
+    return None
 
 
 def sum_up(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
