@@ -9,21 +9,28 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.session import checks
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.machine.receiver import Receiver
 from pdctl_transfer.session.machine.sender import Sender
-from pdctl_transfer.session.options import Options
+from pdctl_transfer.session.options import Options, Region
 from pdctl_transfer.session.wire import messages as say
+from tests.unit.transfer_session.world import manifest
 
 OPTIONS = Options(bootstrap_s=60, waiting_s=300, transfer_s=60, regain_s=3)
 RANKS = (RankId(0, 0), RankId(0, 1))
 SLOTS = 4
 SCRATCH = 4
 REGISTRY = ("registry", 1)
+LAYOUT = manifest("decode", 1)
+KINDS = [component.kind for component in LAYOUT.stages[0].components]
+MEMORY = tuple(Region(0, 4, entry.item_len) for component in LAYOUT.stages[0].components for entry in component.entries)
 
 
 class Handle:
@@ -175,6 +182,8 @@ class Link:
         self.fresh = True
         """It never stood; only then can the pair be refused."""
         self.refused: Failure | None = None
+        self.declines: list[say.Decline] = []
+        """What waits for the connection."""
         self.queues: dict[str, deque[Any]] = {"prefill": deque(), "decode": deque()}
         """Messages on their way to that side."""
 
@@ -188,6 +197,7 @@ class Model:
         self.handle_numbers = itertools.count(1)
         self.attempts = itertools.count(1)
         self.shapes: dict[int, Cut] = {}
+        self.forgotten: set[tuple[int, int]] = set()
         self.uses: dict[int, int] = defaultdict(int)
         """How often a room number was used before."""
         self.causes: dict[int, int] = defaultdict(int)
@@ -208,16 +218,21 @@ class Model:
             self.links[self.pair(made, other)] = Link()
         return made
 
-    def open(self, shape: Cut, ranks: tuple[Rank, ...], number: int) -> None:
+    def open(self, shape: Cut, ranks: tuple[Rank, ...], number: int, *, forgotten: bool = False) -> None:
+        """`forgotten`: the engines of both sides leave a kind of state out."""
         self.shapes[number] = shape
         self.uses[number] += 1
-        self.causes[number] = 0
+        if forgotten:
+            self.forgotten.add((number, self.uses[number]))
+        self.causes[number] = int(any(link.refused is not None for link in self.links.values()))
         for rank in ranks:
             attempt = f"a{next(self.attempts)}" if rank.side == "decode" else ""
             handle = Handle(rank, number, attempt)
             serial = next(self.handle_numbers)
             rank.handles[serial] = handle
-            rank.take(on.Opened(self.now, serial, number, None, attempt, REGISTRY))
+            fault = self.fault(number) if rank.side == "decode" else None
+            self.causes[number] += fault is not None
+            rank.take(on.Opened(self.now, serial, number, fault, attempt, REGISTRY))
             if rank.side == "prefill":
                 rank.take(on.Sent(self.now, serial, object(), b"m"))
 
@@ -243,6 +258,8 @@ class Model:
         if link.refused is not None:
             return
         link.up, link.fresh = True, False
+        link.queues["prefill"].extend(link.declines)
+        link.declines.clear()
         for rank, other in ((p, d), (d, p)):
             rank.take(on.LinkReady(self.now, other.name, other.name))
 
@@ -353,15 +370,18 @@ class Model:
         rank.closing = True
         for handle in rank.handles.values():
             self.causes[handle.room] += not handle.ends
+        for key in rank.finding:  # nobody is known who could be told
+            self.causes[key[0]] += 1
         rank.take(on.Closing(self.now, self.failure("PD4034", rank)))
 
-    def pass_time(self, seconds: float) -> None:
+    def pass_time(self, seconds: float, *, calm: bool = False) -> None:
+        """What runs out of time while things go wrong may end apart; in calm, nothing does but what nobody ends."""
         self.now += seconds
         for rank in list(self.ranks.values()):
             for timer, at in sorted(rank.timers.items(), key=lambda entry: entry[1]):
                 if at <= self.now and rank.timers.get(timer) == at:
                     del rank.timers[timer]
-                    if timer[0] in {"room", "peer"}:
+                    if timer[0] in {"room", "peer"} and not calm:
                         for handle in rank.handles.values():
                             self.causes[handle.room] += not handle.ends
                     rank.take(on.TimerFired(self.now, timer))
@@ -373,7 +393,8 @@ class Model:
             if not moved:
                 if not any(rank.timers for rank in self.ranks.values()):
                     return
-                self.pass_time(min(at for rank in self.ranks.values() for at in rank.timers.values()) - self.now)
+                soonest = min(at for rank in self.ranks.values() for at in rank.timers.values())
+                self.pass_time(max(0.0, soonest - self.now), calm=True)
         raise AssertionError("it never comes to rest")
 
     def step_well(self) -> bool:
@@ -382,6 +403,10 @@ class Model:
         for key, link in list(self.links.items()):
             if not link.up and link.refused is None:
                 self.connect(key)
+                moved = True
+            p, d = self.both(key)
+            if link.refused is not None and d.machine.needs(p.name):  # tried again, and refused again
+                d.take(on.LinkRefused(self.now, p.name, link.refused))
                 moved = True
         for rank in list(self.ranks.values()):
             for key in list(rank.finding):
@@ -410,6 +435,8 @@ class Model:
         """Everything that is wrong now."""
         for rank in [*self.ranks.values(), *self.past]:
             for handle in rank.handles.values():
+                if handle.code == "confirmed" and (handle.room, handle.use) in self.forgotten:
+                    yield f"{rank.name} room {handle.room}: confirmed, though a kind of its state was never moved"
                 if len(handle.ends) > 1:
                     yield f"{rank.name} room {handle.room}: ended {len(handle.ends)} times"
                 if handle.released > 1 or (handle.released and not handle.ends):
@@ -477,6 +504,12 @@ class Model:
 
     # Helpers.
 
+    def fault(self, number: int) -> Failure | None:
+        """What decode finds in its ids, by the product's own check."""
+        ids = {kind: np.array([1]) for kind in KINDS if kind != "mamba" or (number, self.uses[number]) not in self.forgotten}
+        wrong = checks.own_fault(LAYOUT, 0, MEMORY, ids, unique=True)
+        return Failure("PD4021", wrong, "decode") if wrong else None
+
     def side(self, side: str) -> list[Rank]:
         return [rank for rank in self.ranks.values() if rank.side == side]
 
@@ -502,6 +535,8 @@ class Model:
         link = self.links[self.pair(rank, other)]
         if link.up or (link.refused is not None and isinstance(message, say.Decline)):
             link.queues[other.side].append(message)
+        elif isinstance(message, say.Decline):
+            link.declines.append(message)
 
     @staticmethod
     def failure(code: str, rank: Rank) -> Failure:

@@ -38,8 +38,8 @@ class Sessions(RuleBasedStateMachine):
     def pick(self, data: st.DataObject, things: Any) -> Any:
         return data.draw(st.sampled_from(list(things)))
 
-    @rule(shape=shapes, order=st.permutations([0, 1, 2, 3]), again=st.integers(0, 3))
-    def open(self, shape: Cut, order: list[int], again: int) -> None:
+    @rule(shape=shapes, order=st.permutations([0, 1, 2, 3]), again=st.integers(0, 3), forgotten=st.integers(0, 9))
+    def open(self, shape: Cut, order: list[int], again: int, forgotten: int) -> None:
         """On all four ranks in any order; sometimes under a number whose request was confirmed."""
         ranks = [*self.model.side("prefill"), *self.model.side("decode")]
         if any(rank.closing for rank in ranks):
@@ -47,7 +47,7 @@ class Sessions(RuleBasedStateMachine):
         busy = {h.room for rank in ranks for h in rank.handles.values() if h.code != "confirmed"}
         used = [number for number in self.model.uses if number not in busy]
         number = used[0] if used and not again else len(self.model.uses) + 1
-        self.model.open(shape, tuple(ranks[n] for n in order), number)
+        self.model.open(shape, tuple(ranks[n] for n in order), number, forgotten=forgotten == 9)
 
     @precondition(lambda self: any(rank.finding for rank in self.model.ranks.values()))
     @rule(data=st.data())

@@ -6,27 +6,21 @@ process is shown to have ended. A connection that ends changes nothing by itself
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.failure import Failure, State
 from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.events import Key, Peer
-from pdctl_transfer.session.machine.lending import Lending
 from pdctl_transfer.session.machine.recent import Recent
 from pdctl_transfer.session.machine.request import Request, Source
+from pdctl_transfer.session.machine.seeking import REMIND_S, Seeking
 from pdctl_transfer.session.machine.settling import REMEMBER_S
 from pdctl_transfer.session.options import Options
 from pdctl_transfer.session.wire import messages as say
 
-AGAIN_S: Final = 0.5
-"""Between two questions to the registry about a request whose ranks do not answer."""
-REMIND_S: Final = 5.0
-"""Between two words to a rank that has not said yet that it writes nothing more."""
 
-
-class Receiver(Lending):
+class Receiver(Seeking):
     """See the module.
 
     slots: of the staging area. chunks: how many staged chunks a source of a request has, once it was asked.
@@ -42,11 +36,8 @@ class Receiver(Lending):
     ) -> None:
         super().__init__(slots)
         self._options, self._chunks, self._registry = options, chunks, registry
-        self.requests: dict[Key, Request] = {}
-        """Requests that have not ended, or are not settled."""
         self._rooms: dict[int, Request] = {}
         self._handles: dict[int, Request] = {}
-        self._ready: dict[Peer, str] = {}
         self._broken: dict[Peer, Failure] = {}
         """Why a peer is not linked."""
         self._over: Recent[Key, Failure | None] = Recent(REMEMBER_S)
@@ -67,14 +58,6 @@ class Receiver(Lending):
     def quarantined(self) -> int:
         """Requests that have failed and whose buffers may not be used again yet."""
         return sum(not request.open and not request.released for request in self.requests.values())
-
-    def needs(self, peer: Peer) -> bool:
-        """Whether a link to this peer is of use: something of it is awaited, or may still land."""
-        return any(
-            source.peer == peer and (request.waits_for(peer) or not source.settled)
-            for request in self.requests.values()
-            for source in [*request.sources.values(), *request.leaving]
-        )
 
     def _take(self, event: on.AnyEvent) -> None:
         match event:
@@ -157,8 +140,6 @@ class Receiver(Lending):
         for request in self._waiting_for(peer):
             self._fail(request, failure)
 
-    # Finding and asking.
-
     def _opened(self, event: on.Opened) -> None:
         key = (event.room, event.attempt)
         refusal = event.fault or self._closing
@@ -171,82 +152,6 @@ class Receiver(Lending):
         self._rooms[event.room] = self.requests[key] = self._handles[event.handle] = request
         self.do(do.Arm(("room", event.handle), self.now + self._options.bootstrap_s))
         self._seek(request)
-
-    def _seek(self, request: Request) -> None:
-        request.seeking = True
-        self.do(do.Find(request.key, request.room, request.registry))
-
-    def _seek_again(self, request: Request) -> None:
-        """Perhaps other ranks serve the room now, or the same ones from elsewhere."""
-        if not request.seeking and not request.all_ready:
-            self.do(do.Arm(("seek", request.key), self.now + AGAIN_S))
-
-    def _seek_no_more(self, request: Request) -> None:
-        """Whoever serves a failed request was not found in time to hear of it."""
-        request.seeking = False
-        self.do(do.Unfind(request.key))
-        self._release(request)
-
-    def _routed(self, event: on.Routed) -> None:
-        request = self.requests.get(event.key)
-        if request is None:
-            return
-        request.missing = event.missing
-        if event.missing:
-            return
-        request.seeking = False
-        if request.failure is not None:  # given up before it was known whom to ask
-            for target in event.targets:
-                self.do(do.Want(target.peer, target.address))
-                self._decline(request, target.peer)
-            self._release(request)
-            return
-        self._aim(request, event.targets)
-        if event.changes:
-            self._seek_again(request)
-
-    def _aim(self, request: Request, targets: tuple[on.Target, ...]) -> None:
-        """Ask these. Who was asked in error is told so, and must have answered before anybody else is asked."""
-        if [(s.rank, s.peer) for s in request.sources.values()] == [(t.rank, t.peer) for t in targets]:
-            return
-        asked = [source for source in request.sources.values() if source.asked]
-        if any(source.started or source.ready for source in asked):
-            return
-        for source in asked:
-            self.do(do.SendMessage(source.peer, say.Withdraw(*request.key)))
-        request.leaving += [source for source in asked if not source.settled]
-        if request.leaving:
-            self.do(do.Arm(("remind", request.key), self.now + REMIND_S))
-        request.sources, request.next = {}, targets
-        self._aim_next(request)
-
-    def _aim_next(self, request: Request) -> None:
-        """Once nobody who was asked in error can write: ask whom the registry names now."""
-        if not request.next or not all(source.settled for source in request.leaving):
-            return
-        request.leaving = []
-        request.sources = {target.rank: Source(target) for target in request.next}
-        request.next = ()
-        for source in request.sources.values():
-            self.do(do.Want(source.peer, source.address))
-        for source in list(request.sources.values()):
-            self._ask(request, source)
-
-    def _ask(self, request: Request, source: Source) -> None:
-        """Say all that the source should know, where it is linked: also again, after a cut."""
-        if source.peer not in self._ready:
-            return
-        if source in request.leaving:
-            self.do(do.SendMessage(source.peer, say.Withdraw(*request.key)))
-        elif request.failure is not None:
-            if not source.settled:
-                self._tell_failed(source.peer, request.key, request.failure)
-                if not source.ready:  # it may never have heard of the request
-                    self._decline(request, source.peer)
-        elif not source.done:
-            source.asked, source.settled = True, False
-            self.do(do.AskFor(request.key, source.rank, source.peer))
-            self.grant_again(request, source)
 
     # What prefill says.
 
@@ -270,7 +175,9 @@ class Receiver(Lending):
             case say.Failed(code=code, cause=cause, side=side):
                 if source not in request.leaving:
                     self._fail(request, Failure(code, cause, side))
-            case _ if request.open and source.asked and source not in request.leaving:
+            case _ if request.failure is not None:
+                self._tell_failed(peer, key, request.failure)
+            case _ if source.asked and source not in request.leaving:
                 self._progress(request, source, message)
 
     def _progress(self, request: Request, source: Source, message: say.AnyMessage) -> None:
@@ -382,18 +289,6 @@ class Receiver(Lending):
         if self._rooms.get(request.room) is request:
             del self._rooms[request.room]
 
-    def _release(self, request: Request) -> None:
-        """Its buffers are free once nothing can land; it is forgotten when nobody needs to hear of it either."""
-        if request.open or not request.settled or self.requests.get(request.key) is not request:
-            return
-        self.give_back(request)
-        if not request.released:
-            request.released = True
-            self.do(do.Release(request.handle))
-        if not request.seeking:
-            del self.requests[request.key]
-            self.do(do.Cancel(("remind", request.key)), do.Forget(request.key))
-
     def _fired(self, timer: on.Timer) -> None:
         match timer:
             case ("room", handle):
@@ -426,11 +321,3 @@ class Receiver(Lending):
             source = request.source_of(peer)
             if source is not None and source.asked:
                 self._fail(request, failure)
-
-    def _tell_failed(self, peer: Peer, key: Key, failure: Failure) -> None:
-        self.do(do.SendMessage(peer, say.Failed(*key, failure.code, failure.cause, failure.side)))
-
-    def _decline(self, request: Request, peer: Peer) -> None:
-        failure = request.failure
-        assert failure is not None
-        self.do(do.SendMessage(peer, say.Decline(request.room, failure.code, failure.cause, failure.side)))

@@ -1,43 +1,34 @@
 """The sending side as a state machine: the rooms of one prefill rank, and the legs that serve the decode ranks.
 
-A room is complete when every decode rank that this rank feeds has asked; each is a *leg*. A leg is cut into items, an
-item is done by a job. The room is confirmed when all its legs are; the first leg that fails for good fails all. A leg
-whose write broke is settled first and then written again; one that is not wanted any more is settled and then told so
-(`settling.py`). A connection that ends changes nothing by itself: what matters is said again on the next one.
+A room is complete when every decode rank that this rank feeds has asked; each is a *leg*. The work for a leg is
+`working.py`'s, its end `settling.py`'s. The room is confirmed when all its legs are; the first leg that fails for good
+fails all. A connection that ends changes nothing by itself: what matters is said again on the next one.
 """
 
 from collections.abc import Callable
-from typing import Final
 
-from pdctl_transfer.session.failure import Failure, State
+from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.events import Key, Peer
-from pdctl_transfer.session.machine.leg import Cut, Item, Leg, Room
+from pdctl_transfer.session.machine.leg import Cut, Leg, Room
 from pdctl_transfer.session.machine.recent import Recent
-from pdctl_transfer.session.machine.settling import Settling
+from pdctl_transfer.session.machine.working import Working
 from pdctl_transfer.session.options import Options
 from pdctl_transfer.session.wire import messages as say
-
-TRIES: Final = 3
-"""How often a write is begun before its failure is the room's."""
 
 Cutter = Callable[[Peer, say.Ask, object], Cut | Failure]
 """Cuts the work for a leg, given what the engine sent; or says why the two sides' ids do not belong together."""
 
 
-class Sender(Settling):
+class Sender(Working):
     """See the module. `cut` is asked once a leg; `unregistered`: why decode is not told of this rank, if it is not."""
 
     def __init__(
         self, options: Options, cut: Cutter, unregistered: Callable[[], Failure | None] = lambda: None
     ) -> None:
-        super().__init__()
-        self._options, self._cut, self._unregistered = options, cut, unregistered
-        self.rooms: dict[int, Room] = {}
-        self._handles: dict[int, Room] = {}
-        self._ended: Recent[int, Failure] = Recent(options.bootstrap_s)
-        """Rooms that failed here, for decode ranks that ask too late."""
+        super().__init__(options)
+        self._cut, self._unregistered = cut, unregistered
         self._given_up: Recent[int, Failure] = Recent(options.bootstrap_s)
         """Rooms that decode gave up before they were opened here."""
         self._broken: dict[Peer, Failure] = {}
@@ -231,11 +222,6 @@ class Sender(Settling):
         if leg.written:
             self._tell_done(leg)
 
-    def _tell_done(self, leg: Leg) -> None:
-        room = self.rooms.get(leg.key[0])
-        if room is not None:
-            self.do(do.SendMessage(leg.peer, say.Done(*leg.key, room.metadata, leg.sums)))
-
     # The life of a room.
 
     def _opened(self, event: on.Opened) -> None:
@@ -283,126 +269,6 @@ class Sender(Settling):
         for leg in fresh:
             self._work(leg)
 
-    def _enter(self, room: Room, state: State, seconds: float) -> None:
-        assert room.handle is not None
-        room.state = state
-        self.do(do.Advance(room.handle, state), do.Arm(("room", room.handle), self.now + seconds))
-
-    def _pack(self, legs: list[Leg]) -> None:
-        """One job for all, so that their connections are busy in turn."""
-        job = self.start(do.Packed(tuple(leg.key for leg in legs)))
-        for leg in legs:
-            leg.jobs[job] = "packed"
-
-    def _work(self, leg: Leg) -> None:
-        """Start what can be done now."""
-        if leg.mending:
-            return
-        for item in leg.todo():
-            match item:
-                case "straight":
-                    job = self.start(do.Straight(leg.key))
-                case "sum":
-                    job = self.start(do.Sum(leg.key))
-                case "packed":
-                    job = self.start(do.Packed((leg.key,)))
-                case chunk:
-                    job = self.start(do.Staged(leg.key, chunk, leg.bases[chunk]))
-            leg.jobs[job] = item
-
-    def _began(self, key: Key) -> None:
-        leg = self.legs.get(key)
-        if leg is None or leg.stopped is not None or leg.started:
-            return
-        leg.started = True
-        self.do(do.SendMessage(leg.peer, say.Start(*key)))
-        room = self.rooms[key[0]]
-        if room.state == "waiting":
-            self._enter(room, "transferring", self._options.transfer_s)
-
-    def _over(self, job: int, result: on.Result) -> None:
-        """A job has ended for one leg, good or bad."""
-        leg = self.legs.get(result.leg)
-        if leg is None or job not in leg.jobs:
-            self.do(do.GiveBack(result.held))
-            return
-        item = leg.jobs.pop(job)
-        leg.held += result.held
-        if item == "prove":
-            self._proved(leg, proven=result.ok)
-            return
-        leg.may_write |= not result.settled
-        leg.sums |= result.sums
-        if result.ok:
-            self._did(leg, item)
-        elif leg.stopped is None and result.failure is not None:
-            self._faltered(leg, result.failure, again=result.again)
-        self._settle_next(leg)
-
-    def _did(self, leg: Leg, item: Item) -> None:
-        leg.items[item] = True
-        if isinstance(item, int) and leg.stopped is None:
-            self.do(do.SendMessage(leg.peer, say.Landed(*leg.key, item)))
-        if leg.written and leg.stopped is None:
-            leg.failure, leg.mending = None, False
-            self.do(do.Count(leg.key))
-            self._tell_done(leg)
-
-    def _broke(self, event: on.JobBroke) -> None:
-        """A defect: it fails the room of every leg that the job served."""
-        legs = [leg for leg in self.legs.values() if event.job in leg.jobs]
-        for leg in legs[:1]:
-            leg.held += event.held
-        for leg in legs:
-            if leg.jobs.pop(event.job) == "prove":
-                self._proved(leg, proven=False)
-                continue
-            leg.may_write |= not event.settled
-            room = self.rooms.get(leg.key[0])
-            if leg.stopped is None and room is not None:
-                self._fail(room, event.failure)
-            else:
-                self._settle_next(leg)
-
-    def _faltered(self, leg: Leg, failure: Failure, *, again: bool) -> None:
-        """A write failed: once nothing of it is under way it is done again, or the room has failed."""
-        leg.failure = leg.failure or failure
-        if leg.mending:
-            return
-        leg.tries += 1
-        if again and leg.tries < TRIES:
-            leg.mending = True
-            return
-        self._fail(self.rooms[leg.key[0]], failure)
-
-    def _settle_next(self, leg: Leg) -> None:
-        """Once no job of it is left: go on, or come to its end."""
-        if leg.jobs:
-            return
-        if leg.stopped is not None:
-            self.settle(leg)
-        elif leg.mending and leg.may_write:
-            self.prove(leg)
-        elif leg.mending:
-            self._mended(leg)
-
-    def _mended(self, leg: Leg) -> None:
-        """Nothing of the broken write is under way: again."""
-        leg.mending = False
-        self.give_back(leg)
-        self._work(leg)
-
-    def _proved(self, leg: Leg, *, proven: bool) -> None:
-        leg.may_write = leg.may_write and not proven
-        if leg.stopped is not None and leg.may_write:
-            self.settle_later(leg)
-        elif leg.stopped is not None:
-            self.settle(leg)
-        elif leg.may_write:
-            self.prove_later(leg)
-        else:
-            self._mended(leg)
-
     def _confirm(self, number: int) -> None:
         room = self.rooms.get(number)
         if room is None or room.handle is None or not room.confirmed:
@@ -413,14 +279,6 @@ class Sender(Settling):
             self.forget(leg, None)
         self.do(do.End(room.handle, None), do.Release(room.handle))
 
-    def _fail(self, room: Room, failure: Failure) -> None:
-        if room.handle is None or self.rooms.get(room.number) is not room:
-            return
-        self._close(room, failed=True)
-        self._ended.put(room.number, failure, self.now)
-        self.do(do.End(room.handle, failure))
-        self.stop(room, failure)
-
     def _strike(self, room: Room, leg: Leg, failure: Failure, *, tell: bool) -> None:
         """A leg that was asked for too early is no longer wanted. `tell`: decode does not know it yet."""
         if room.handle is not None or room.legs.get(leg.rank) is not leg:
@@ -430,12 +288,6 @@ class Sender(Settling):
             self.rooms.pop(room.number, None)
         self.forget(leg, failure)
         (self.refuse if tell else self.nothing)(leg.peer, leg.key, failure)
-
-    def _close(self, room: Room, *, failed: bool) -> None:
-        assert room.handle is not None
-        self._handles.pop(room.handle, None)
-        self.do(do.Cancel(("room", room.handle)), do.Announce(room.number, open=False, failed=failed))
-        self.rooms.pop(room.number, None)
 
     def _fired(self, timer: on.Timer) -> None:
         match timer:

@@ -1,0 +1,126 @@
+"""The search of `test_machines.py` finds what it is there for: each of the faults that sessions once had.
+
+Each is planted into one rule of a machine; what the search then says must be about that fault. (That a living rank is
+never displaced at the registry is searched, and planted, in `test_registry_orders.py`.)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from pdctl_transfer.session import checks
+from pdctl_transfer.session.machine import events as on
+from pdctl_transfer.session.machine.lending import Lending
+from pdctl_transfer.session.machine.receiver import Receiver
+from pdctl_transfer.session.machine.seeking import Seeking
+from pdctl_transfer.session.machine.sender import Sender
+from pdctl_transfer.session.machine.settling import Settling
+from pdctl_transfer.session.machine.working import Working
+from tests.unit.transfer_session.test_machines import STEPS, Sessions
+
+BUDGET = settings(
+    max_examples=2000,
+    stateful_step_count=STEPS,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def proof_goes_with_the_connection(patch: pytest.MonkeyPatch) -> None:
+    """What belongs to a write was kept on the link, and a new link knew nothing of it."""
+    right = Sender._again
+
+    def again(self: Sender, leg: Any) -> None:
+        leg.may_write = False
+        right(self, leg)
+
+    patch.setattr(Sender, "_again", again)
+
+
+def closing_settles(patch: pytest.MonkeyPatch) -> None:
+    """An engine that closed was taken for one that writes no more."""
+    right = Settling.settle
+
+    def settle(self: Any, leg: Any) -> None:
+        leg.may_write = leg.may_write and self._closing is None
+        right(self, leg)
+
+    patch.setattr(Settling, "settle", settle)
+
+
+def scratch_stays_with_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """Of a leg whose peer was lost the scratch was forgotten."""
+    right = Settling.give_back
+
+    def give_back(self: Any, leg: Any) -> None:
+        if leg.peer in self.lost:
+            leg.held = []
+        right(self, leg)
+
+    patch.setattr(Settling, "give_back", give_back)
+
+
+def absence_is_agreement(patch: pytest.MonkeyPatch) -> None:
+    """A kind that both sides forgot was confirmed without a byte moved."""
+    patch.setattr(checks, "_ids_fault", lambda component, regions, ids, unique: "")
+
+
+def a_refusal_is_told_to_who_is_linked(patch: pytest.MonkeyPatch) -> None:
+    """Ranks that were not asked yet never heard why they were not."""
+    patch.setattr(Seeking, "_decline", lambda self, request, peer: None)
+
+
+def a_job_that_raises_is_never_answered(patch: pytest.MonkeyPatch) -> None:
+    """Its leg kept the job for ever."""
+    patch.setattr(Working, "_broke", lambda self, event: None)
+
+
+def what_was_lent_stays_away(patch: pytest.MonkeyPatch) -> None:
+    """Slots that were lent over a link that broke never came back."""
+    patch.setattr(Lending, "give_back", lambda self, request: None)
+
+
+def a_chunk_that_landed_is_said_once(patch: pytest.MonkeyPatch) -> None:
+    """A connection that broke took the word of a chunk with it; the request, and its slots, waited for ever."""
+    right = Sender._tell
+
+    def tell(self: Sender, leg: Any) -> None:
+        items, leg.items = leg.items, {}
+        right(self, leg)
+        leg.items = items
+
+    patch.setattr(Sender, "_tell", tell)
+
+
+FOUND: dict[Plant, str] = {
+    proof_goes_with_the_connection: "may still write",
+    closing_settles: "may still write",
+    scratch_stays_with_the_dead: "slots lost",
+    absence_is_agreement: "never moved",
+    a_refusal_is_told_to_who_is_linked: "ended",
+    a_job_that_raises_is_never_answered: "",
+    what_was_lent_stays_away: "slots lost",
+    a_chunk_that_landed_is_said_once: "nothing happened to it",
+}
+
+
+@pytest.mark.parametrize("plant", FOUND, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError) as caught:
+        run_state_machine_as_test(Sessions, settings=BUDGET)
+    assert FOUND[plant] in str(caught.value)
+
+
+def test_the_plants_are_the_rules_that_they_name() -> None:
+    """A rule that was renamed would be planted nowhere, and its search would prove nothing."""
+    assert all(hasattr(Receiver, name) for name in ("give_back", "_decline"))
+    assert all(hasattr(Sender, name) for name in ("_again", "_tell", "_broke", "settle", "give_back"))
+    assert on.JobBroke is not None
