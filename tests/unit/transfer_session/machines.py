@@ -92,7 +92,7 @@ class Rank:
         self.wishes: deque[do.Borrow] = deque()
         self.lent: dict[int, do.Borrow] = {}
         self.finding: dict[on.Key, do.Find] = {}
-        self.alive = True
+        self.alive = self.shown = True
         self.closing = False
 
     def __repr__(self) -> str:
@@ -112,6 +112,7 @@ class Rank:
         self.world.send(self, a.peer, a.message)
 
     def _askfor(self, a: do.AskFor) -> None:
+        self.world.links[(a.peer, self.name)].declines.pop(a.key[0], None)
         self.world.send(self, a.peer, say.Ask(*a.key, {}, {}, "none"))
 
     def _find(self, a: do.Find) -> None:
@@ -182,8 +183,8 @@ class Link:
         self.fresh = True
         """It never stood; only then can the pair be refused."""
         self.refused: Failure | None = None
-        self.declines: list[say.Decline] = []
-        """What waits for the connection."""
+        self.declines: dict[int, say.Decline] = {}
+        """What is said on each new connection, until the room is asked for after all."""
         self.queues: dict[str, deque[Any]] = {"prefill": deque(), "decode": deque()}
         """Messages on their way to that side."""
 
@@ -258,8 +259,7 @@ class Model:
         if link.refused is not None:
             return
         link.up, link.fresh = True, False
-        link.queues["prefill"].extend(link.declines)
-        link.declines.clear()
+        link.queues["prefill"].extend(link.declines.values())
         for rank, other in ((p, d), (d, p)):
             rank.take(on.LinkReady(self.now, other.name, other.name))
 
@@ -328,7 +328,7 @@ class Model:
             rank.take(on.JobBroke(self.now, job.number, failure, not job.writes or not late, held))
             return
         if isinstance(job.work, do.Prove):
-            ok = not rank.late[job.work.leg] or self.dead(rank, job.work.leg)
+            ok = not rank.late[job.work.leg] or self.dead(job.work.leg)
             rank.take(on.JobDone(self.now, job.number, (on.Result(job.work.leg, ok),)))
             return
         ran = job.begun and not (job.abandoned and how == "well")
@@ -343,19 +343,24 @@ class Model:
             )
         rank.take(on.JobDone(self.now, job.number, tuple(results)))
 
-    def drain(self, rank: Rank) -> None:
-        """What the fabric had queued has landed."""
-        rank.late.clear()
+    def drain(self, rank: Rank) -> bool:
+        """What the fabric had queued has landed, but for peers that do not answer: of that nothing is ever known."""
+        landed = [leg for leg in rank.late if not self.lost_for_good(leg)]
+        for leg in landed:
+            del rank.late[leg]
+        return bool(landed)
 
-    def kill(self, rank: Rank) -> None:
+    def kill(self, rank: Rank, *, shown: bool) -> None:
+        """`shown`: there is evidence that it has ended; else it might as well be out of reach."""
         rank.alive = False
+        rank.shown = shown
         del self.ranks[rank.name]
         self.past.append(rank)
         for key in [key for key in self.links if rank.name in key]:
             (other,) = (self.ranks[name] for name in key if name != rank.name)
             del self.links[key]
             other.take(on.LinkBroken(self.now, rank.name, self.failure("PD4004", rank)))
-            if rank.side == "prefill":  # decode looks, and finds that the process has ended
+            if rank.side == "prefill" and shown:  # decode looks, and finds that the process has ended
                 other.take(on.PeerGone(self.now, rank.name, self.failure("PD4004", rank)))
         for other in self.ranks.values():
             for handle in other.handles.values():
@@ -391,14 +396,40 @@ class Model:
         for _ in range(400):
             moved = self.step_well()
             if not moved:
-                if not any(rank.timers for rank in self.ranks.values()):
+                if not any(self.waiting(rank) for rank in self.ranks.values()):
                     return
-                soonest = min(at for rank in self.ranks.values() for at in rank.timers.values())
+                soonest = min(at for rank in self.ranks.values() for at in self.waiting(rank))
                 self.pass_time(max(0.0, soonest - self.now), calm=True)
         raise AssertionError("it never comes to rest")
 
     def step_well(self) -> bool:
         """One round of all that can happen without an accident."""
+        drained = [self.drain(rank) for rank in self.ranks.values()]
+        return any([*drained, self.link_well(), self.work_well(), self.talk_well()])
+
+    def waiting(self, rank: Rank) -> list[float]:
+        """When its timers fire, but for those that look again and again for what is never known."""
+        for_ever = {key for key, leg in rank.machine.legs.items() if leg.unproven} if rank.side == "prefill" else set()
+        gone = {p.name for p in self.past if not p.shown}
+        if rank.side == "decode":
+            for key, request in rank.machine.requests.items():
+                unsettled = {s.peer for s in [*request.sources.values(), *request.leaving] if not s.settled}
+                if unsettled and unsettled <= gone:
+                    for_ever.add(key)
+        return [
+            at for timer, at in rank.timers.items() if not (timer[0] in {"prove", "remind"} and timer[1] in for_ever)
+        ]
+
+    def in_doubt(self) -> list[tuple[Rank, Rank]]:
+        """Prefill and decode ranks between which something may be under way though its job has ended."""
+        found = []
+        for p in self.side("prefill"):
+            for leg in p.late:
+                found += [(p, d) for d in self.side("decode") if any(h.attempt == leg[1] for h in d.handles.values())]
+        return found
+
+    def link_well(self) -> bool:
+        """Connections are made, or refused again; the registry answers; slots are lent."""
         moved = False
         for key, link in list(self.links.items()):
             if not link.up and link.refused is None:
@@ -416,12 +447,19 @@ class Model:
             while rank.side == "decode" and rank.wishes and rank.free:
                 self.lend(rank)
                 moved = True
-            moved |= bool(rank.late)
-            self.drain(rank)
-            for job in list(rank.jobs.values()):
-                moved = True
-                self.begin(job)
-                self.finish(job, "well")
+        return moved
+
+    def work_well(self) -> bool:
+        """Jobs are done; proofs fail as long as something is under way."""
+        jobs = [job for rank in self.ranks.values() for job in rank.jobs.values()]
+        for job in jobs:
+            self.begin(job)
+            self.finish(job, "well")
+        return bool(jobs)
+
+    def talk_well(self) -> bool:
+        """Messages that are on their way arrive in order."""
+        moved = False
         for key, link in list(self.links.items()):
             for to in ("prefill", "decode"):
                 for _ in range(len(link.queues[to])):
@@ -477,20 +515,26 @@ class Model:
             for handle in rank.handles.values():
                 if not handle.ends:
                     yield f"{rank.name} room {handle.room}: never ended"
-                elif not handle.released:
+                elif not handle.released and not self.unknowable(handle):
                     yield f"{rank.name} room {handle.room}: its pages were lost ({handle.code})"
-            if len(rank.free) != (SLOTS if rank.side == "decode" else SCRATCH):
+            kept = any(self.unknowable(handle) for handle in rank.handles.values() if not handle.released)
+            if len(rank.free) != (SLOTS if rank.side == "decode" else SCRATCH) and not (kept and rank.side == "decode"):
                 yield f"{rank.name}: slots lost, {len(rank.free)} left"
             if rank.jobs:
                 yield f"{rank.name}: jobs without an answer"
-            if rank.side == "prefill" and (rank.machine.legs or rank.machine.rooms):
-                yield f"{rank.name}: legs {list(rank.machine.legs)}, rooms {list(rank.machine.rooms)}"
-            if rank.side == "decode" and rank.machine.requests:
+            if rank.side == "prefill":
+                left = [key for key, leg in rank.machine.legs.items() if not leg.unproven]
+                if left or rank.machine.rooms:
+                    yield f"{rank.name}: legs {left}, rooms {list(rank.machine.rooms)}"
+            elif any(request.released for request in rank.machine.requests.values()):
                 yield f"{rank.name}: requests {list(rank.machine.requests)}"
         yield from self.unlike()
 
     def unlike(self) -> Iterator[str]:
-        """Rooms that nothing or one thing happened to, and whose sides do not agree."""
+        """Rooms that nothing or one thing happened to, and whose sides do not agree. Where a rank keeps slots for what
+        is gone without a trace, others may have waited for them in vain."""
+        if any(self.unknowable(handle) for d in self.side("decode") for handle in d.handles.values()):
+            return
         codes: dict[int, set[str]] = defaultdict(set)
         for rank in [*self.ranks.values(), *self.past]:
             for handle in rank.handles.values():
@@ -506,7 +550,11 @@ class Model:
 
     def fault(self, number: int) -> Failure | None:
         """What decode finds in its ids, by the product's own check."""
-        ids = {kind: np.array([1]) for kind in KINDS if kind != "mamba" or (number, self.uses[number]) not in self.forgotten}
+        ids = {
+            kind: np.array([1])
+            for kind in KINDS
+            if kind != "mamba" or (number, self.uses[number]) not in self.forgotten
+        }
         wrong = checks.own_fault(LAYOUT, 0, MEMORY, ids, unique=True)
         return Failure("PD4021", wrong, "decode") if wrong else None
 
@@ -524,19 +572,33 @@ class Model:
         p, d = self.both(key)
         return [(p, d), (d, p)]
 
-    def dead(self, rank: Rank, leg: on.Key) -> bool:
-        """Whether the peer that this leg writes to has ended: nothing can land there any more."""
-        return all(h.attempt != leg[1] for d in self.side("decode") for h in d.handles.values())
+    def dead(self, leg: on.Key) -> bool:
+        """Whether the peer that this leg writes to is shown to have ended: nothing can land there any more."""
+        return any(h.attempt == leg[1] for d in self.past if d.shown for h in d.handles.values())
+
+    def unknowable(self, handle: Handle) -> bool:
+        """Whether a prefill rank that may write into its pages is gone without a trace: they stay in quarantine."""
+        if handle.rank.side == "prefill":
+            return False
+        gone = {rank.name for rank in self.past if not rank.shown}
+        request = handle.rank.machine.requests.get((handle.room, handle.attempt))
+        if request is None:
+            return False
+        return any(s.peer in gone and not s.settled for s in [*request.sources.values(), *request.leaving])
+
+    def lost_for_good(self, leg: on.Key) -> bool:
+        """Whether its peer is gone without a trace."""
+        return any(h.attempt == leg[1] for d in self.past if not d.shown for h in d.handles.values())
 
     def send(self, rank: Rank, peer: str, message: Any) -> None:
         other = self.ranks.get(peer)
         if other is None:
             return
         link = self.links[self.pair(rank, other)]
+        if isinstance(message, say.Decline):
+            link.declines[message.room] = message
         if link.up or (link.refused is not None and isinstance(message, say.Decline)):
             link.queues[other.side].append(message)
-        elif isinstance(message, say.Decline):
-            link.declines.append(message)
 
     @staticmethod
     def failure(code: str, rank: Rank) -> Failure:

@@ -23,7 +23,7 @@ shapes = st.sampled_from(
         Cut(False, False, 0, True),
     ]
 )
-endings = st.sampled_from(["well", "well", "well", "again", "late", "late", "failed", "broke"])
+endings = st.sampled_from([*["well"] * 8, "again", "late", "late", "failed", "broke", "begun", "begun"])
 
 
 class Sessions(RuleBasedStateMachine):
@@ -38,8 +38,14 @@ class Sessions(RuleBasedStateMachine):
     def pick(self, data: st.DataObject, things: Any) -> Any:
         return data.draw(st.sampled_from(list(things)))
 
-    @rule(shape=shapes, order=st.permutations([0, 1, 2, 3]), again=st.integers(0, 3), forgotten=st.integers(0, 9))
-    def open(self, shape: Cut, order: list[int], again: int, forgotten: int) -> None:
+    @rule(
+        shape=shapes,
+        order=st.permutations([0, 1, 2, 3]),
+        again=st.integers(0, 3),
+        forgotten=st.integers(0, 9),
+        ahead=st.integers(0, 3),
+    )
+    def open(self, shape: Cut, order: list[int], again: int, forgotten: int, ahead: int) -> None:
         """On all four ranks in any order; sometimes under a number whose request was confirmed."""
         ranks = [*self.model.side("prefill"), *self.model.side("decode")]
         if any(rank.closing for rank in ranks):
@@ -48,6 +54,9 @@ class Sessions(RuleBasedStateMachine):
         used = [number for number in self.model.uses if number not in busy]
         number = used[0] if used and not again else len(self.model.uses) + 1
         self.model.open(shape, tuple(ranks[n] for n in order), number, forgotten=forgotten == 9)
+        for _ in range(ahead):  # so that not all of the steps go into meeting
+            self.model.link_well()
+            self.model.talk_well()
 
     @precondition(lambda self: any(rank.finding for rank in self.model.ranks.values()))
     @rule(data=st.data())
@@ -67,10 +76,10 @@ class Sessions(RuleBasedStateMachine):
             if ways:
                 self.model.deliver(*self.pick(data, ways))
 
-    @rule(rounds=st.integers(1, 3))
-    def go_well(self, rounds: int) -> None:
-        for _ in range(rounds):
-            self.model.step_well()
+    @rule(steps=st.lists(st.sampled_from(["link_well", "talk_well"]), min_size=1, max_size=5))
+    def go_well(self, steps: list[str]) -> None:
+        for step in steps:
+            getattr(self.model, step)()
 
     @rule(data=st.data(), kind=st.sampled_from(["lose", "repeat", "swap"]))
     def disturb(self, data: st.DataObject, kind: str) -> None:
@@ -91,7 +100,9 @@ class Sessions(RuleBasedStateMachine):
     @precondition(lambda self: any(link.up for link in self.model.links.values()))
     @rule(data=st.data(), back=st.booleans())
     def cut(self, data: st.DataObject, back: bool) -> None:
-        key = self.pick(data, [key for key, link in self.model.links.items() if link.up])
+        keys = [key for key, link in self.model.links.items() if link.up]
+        doubted = [key for key in keys if key in {(p.name, d.name) for p, d in self.model.in_doubt()}]
+        key = self.pick(data, doubted or keys)
         self.model.cut(key)
         if back:
             self.model.connect(key)
@@ -114,16 +125,23 @@ class Sessions(RuleBasedStateMachine):
         self.model.lend(self.pick(data, [r for r in self.model.side("decode") if r.wishes and r.free]))
 
     @precondition(lambda self: any(rank.jobs for rank in self.model.ranks.values()))
-    @rule(data=st.data(), how=endings, only_begin=st.booleans())
-    def work(self, data: st.DataObject, how: str, only_begin: bool) -> None:
-        job = self.pick(data, [job for rank in self.model.ranks.values() for job in rank.jobs.values()])
-        if not job.begun and not job.abandoned:
-            self.model.begin(job)
-        if not only_begin:
-            self.model.finish(job, how)
+    @rule(data=st.data(), ends=st.lists(endings, min_size=1, max_size=5))
+    def work(self, data: st.DataObject, ends: list[str]) -> None:
+        for how in ends:
+            jobs = [job for rank in self.model.ranks.values() for job in rank.jobs.values()]
+            if not jobs:
+                return
+            job = self.pick(data, jobs)
+            if not job.begun and not job.abandoned:
+                self.model.begin(job)
+            if how != "begun":
+                self.model.finish(job, how if job.writes or how == "broke" else "well")
 
-    @rule(data=st.data())
-    def drain(self, data: st.DataObject) -> None:
+    @precondition(lambda self: any(rank.late for rank in self.model.ranks.values()))
+    @rule(data=st.data(), sure=st.integers(0, 3))
+    def drain(self, data: st.DataObject, sure: int) -> None:
+        if sure:
+            return
         self.model.drain(self.pick(data, self.model.ranks.values()))
 
     @rule(data=st.data(), sure=st.integers(0, 3))
@@ -134,11 +152,14 @@ class Sessions(RuleBasedStateMachine):
         if handles:
             self.model.abort(*self.pick(data, handles))
 
-    @rule(data=st.data(), what=st.sampled_from(["", "", "", "", "", "", "kill", "silent", "close"]))
+    @rule(data=st.data(), what=st.sampled_from([*[""] * 6, "kill", "lose", "silent", "close"]))
     def accident(self, data: st.DataObject, what: str) -> None:
-        rank = self.pick(data, self.model.ranks.values())
-        if what == "kill":
-            self.model.kill(rank)
+        if not what:
+            return
+        doubted = [rank for pair in self.model.in_doubt() for rank in pair]
+        rank = self.pick(data, doubted or self.model.ranks.values())
+        if what in {"kill", "lose"}:
+            self.model.kill(rank, shown=what == "kill")
             self.model.start(rank.side, rank.rank)
         elif what == "silent":
             key = self.pick(data, [key for key in self.model.links if rank.name in key])
@@ -158,6 +179,7 @@ class Sessions(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.model.calm()
+        self.nothing_is_wrong()
         wrong = [text for text in self.model.at_rest() if not (self.wild and text.startswith("room"))]
         assert not wrong, wrong
 

@@ -210,6 +210,7 @@ class _Decode(Driver):
         part = kept.link.pair.part(rank, mine)
         ways = aim.ask(rank, part, self.me.fabric.observed_transport(), chunk, able)
         aim.names[rank] = kept.link.name
+        kept.asks(key[0])
         kept.link.send(say.Ask(*key, aim.encoded, ways, self.options.verify))
 
     def _chunks(self, key: Key, rank: RankId) -> int:

@@ -62,8 +62,10 @@ class Kept:
         self.link: Link | None = None
         """The one that is ready."""
         self._trying: Link | None = None
-        self._declines: list[Decline] = []
-        self._decline_until = 0.0
+        self._declines: dict[int, tuple[Decline, float]] = {}
+        """By room, and until when each is worth saying."""
+        self._undelivered: set[int] = set()
+        """Rooms of declines that no connection has carried yet."""
         self._vital: Vital | None = None
         self._tries = 0
         self._over = False
@@ -75,14 +77,19 @@ class Kept:
             self._try()
 
     def decline(self, message: Decline) -> None:
-        """Say this as soon as it can be said."""
+        """Say this as soon as it can be said, and on each new connection as long as prefill may wait for the room."""
+        self._declines[message.room] = message, time.monotonic() + self._options.bootstrap_s
         link = self.link or self._trying
         if link is not None and link.introduced and not link.channel.over:
             link.send(message)
-            return
-        self._declines.append(message)
-        self._decline_until = time.monotonic() + self._options.bootstrap_s
-        self._try()
+        else:
+            self._undelivered.add(message.room)
+            self._try()
+
+    def asks(self, room: int) -> None:
+        """The room is asked for, after all or again."""
+        self._declines.pop(room, None)
+        self._undelivered.discard(room)
 
     def close(self) -> None:
         """End the connection in order."""
@@ -95,9 +102,11 @@ class Kept:
 
     def greeted(self, link: Link) -> None:
         """It speaks the protocol: what was to be declined can be."""
-        for message in self._declines:
+        now = time.monotonic()
+        self._declines = {room: entry for room, entry in self._declines.items() if entry[1] > now}
+        for message, _ in self._declines.values():
             link.send(message)
-        self._declines.clear()
+        self._undelivered.clear()
 
     def ready(self, link: Link) -> None:
         """Both sides agree. If it is another process, the one that was meant is gone."""
@@ -156,7 +165,8 @@ class Kept:
 
     @property
     def _needed(self) -> bool:
-        declining = bool(self._declines) and time.monotonic() < self._decline_until
+        now = time.monotonic()
+        declining = any(self._declines[room][1] > now for room in self._undelivered)
         return declining or self._owner.needs(self.peer)
 
     def _connect(self) -> Link:
