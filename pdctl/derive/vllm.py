@@ -97,8 +97,10 @@ class _Settings:
         self.layout = self._layout(geometry)
         self.window_itemsize = self._state("mamba-dtype", self.model_itemsize)
         self.state_itemsize = self._state("mamba-ssm-dtype", self._declared_state(config, geometry))
-        if self.platform == "cpu" and geometry.recurrent is not None and geometry.recurrent.family == "gdn":
-            self.state_itemsize = 4  # its CPU kernel resets the SSM cache to float32, whatever is asked
+        gated = geometry.recurrent is not None and geometry.recurrent.family == "gdn"
+        if gated and self.platform == "cpu" and request.flags.get("mamba-ssm-dtype", "auto") == "auto":
+            self.state_itemsize = 4  # the fast kernel's choice; what a flag asks for is kept on any CPU
+            self.notes.append("float32 recurrent state is assumed, as on a CPU with AVX-512 BF16")
         self.extra_taps = drafted_tokens(request.speculative)
         self.block_size = self._block_size(geometry)
         for name in ("tp", "pp", "cp", "backend", "platform"):

@@ -66,9 +66,24 @@ def request(model: str, prompt: Prompt, tokens: int) -> dict[str, Any]:
     }
 
 
+def without_logprobs(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The same request for an engine that was told to give none (vLLM's `--max-logprobs 0`), and rejects it."""
+    return {key: value for key, value in body.items() if key not in ("logprobs", "return_tokens_as_token_ids")}
+
+
+def post(url: str, body: Mapping[str, Any], timeout_s: float) -> Any:
+    """The answer to a request, if need be without logprobs. Raises Unreachable."""
+    try:
+        return http.post_json(f"{url}/v1/completions", body, timeout_s)
+    except http.Rejected as failure:
+        if "logprob" not in str(failure):
+            raise
+        return http.post_json(f"{url}/v1/completions", without_logprobs(body), timeout_s)
+
+
 def complete(url: str, model: str, prompt: Prompt, tokens: int, timeout_s: float) -> Answer:
     """Ask an engine that serves alone, or a router. Raises Unreachable; ValueError where what comes is no answer."""
-    return from_completion(http.post_json(f"{url}/v1/completions", request(model, prompt, tokens), timeout_s))
+    return from_completion(post(url, request(model, prompt, tokens), timeout_s))
 
 
 def from_completion(document: Any) -> Answer:

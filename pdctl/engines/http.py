@@ -14,6 +14,10 @@ class Unreachable(Exception):
     """No usable answer: refused, timed out, cut off, or not HTTP."""
 
 
+class Rejected(Unreachable):
+    """The request itself was not accepted: a status of the 400s."""
+
+
 def request(
     url: str, *, body: Any = None, timeout_s: float = 10.0, headers: dict[str, str] | None = None
 ) -> tuple[int, bytes]:
@@ -56,7 +60,8 @@ def answers(url: str, timeout_s: float = 1.0) -> bool:
 def _decoded(url: str, status: int, content: bytes) -> Any:
     if status != 200:
         text = content.decode("utf-8", "replace").strip()
-        raise Unreachable(f"{url}: HTTP {status}: {text[:300] or '(empty)'}")
+        kind = Rejected if 400 <= status < 500 else Unreachable
+        raise kind(f"{url}: HTTP {status}: {text[:300] or '(empty)'}")
     try:
         return json.loads(content)
     except ValueError:

@@ -148,8 +148,9 @@ def hybrid(started: Make) -> Fleet:
     lease = {"options": {"kv_connector_extra_config": {"kv_lease_duration": 300}}}
     document = example("vllm-cpu", name="vllm-hybrid", model={"path": "builtin:tiny-qwen3-next"}, transfer=lease)
     args = ["--max-model-len", "1024", "--max-num-seqs", "8", "--kv-cache-memory-bytes", "67108864"]
+    args += ["--no-enable-prefix-caching", "--mamba-ssm-cache-dtype", "float32"]  # on any CPU
     for role in ("prefill", "decode"):
-        document[role] = {"attn_tp": 1, "args": [*args, "--no-enable-prefix-caching"]}
+        document[role] = {"attn_tp": 1, "args": args}
     fleet = started(beside_aggregate(document))
     said = fleet.up()
     assert "aggregate-0's" in said, said

@@ -100,6 +100,10 @@ def _added(instance: Instance, cpu: bool) -> Iterator[tuple[str, str, str]]:
 def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
     pool, transfer = instance.pool, instance.fleet.transfer
     env = common_environment(instance) | {"SGLANG_HOST_IP": instance.host}
+    if instance.role == "decode":
+        # Decode forgets a prefill engine after two missed heartbeats. One that its guard has back before, which a fast
+        # machine does in nine seconds, is never missed, and each request waits for addresses where nobody listens.
+        env["SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL"] = "2"
     if transfer.backend == "mooncake":
         env["MOONCAKE_PROTOCOL"] = transfer.protocol
         if transfer.protocol == "tcp":

@@ -21,7 +21,7 @@ def probe(prefill: Instance, decode: Instance, prompt: answer.Prompt, max_tokens
 
     def send(name: str, url: str) -> None:
         try:
-            answers[name] = http.post_json(f"{url}/v1/completions", body, timeout_s)
+            answers[name] = answer.post(url, body, timeout_s)
         except http.Unreachable as failure:
             answers[name] = failure
 

@@ -5,7 +5,7 @@ import time
 from typing import Any, Final
 
 from pdctl.engines import http
-from pdctl.engines.answer import Prompt, from_completion, request
+from pdctl.engines.answer import Prompt, from_completion, post, request, without_logprobs
 from pdctl.engines.base import Instance, Probe
 from pdctl.errors import GateError
 
@@ -26,7 +26,8 @@ def probe(prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, 
     start = time.monotonic()
     mooncake = decode.fleet.transfer.backend == "mooncake"
     asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)
-    first = _ask(prefill, decode, body | {"max_tokens": 1, "kv_transfer_params": asked}, timeout_s)
+    to_prefill = without_logprobs(body) | {"max_tokens": 1, "kv_transfer_params": asked}
+    first = _ask(prefill, decode, to_prefill, timeout_s)
     handed = handed or first.get("kv_transfer_params")
     if not isinstance(handed, dict) or not handed.get("do_remote_prefill"):
         raise _failed(decode, f"{prefill.name} prefilled, but its answer hands nothing over: {handed}")
@@ -56,7 +57,7 @@ def _by_mooncake(prefill: Instance, decode: Instance, timeout_s: float) -> tuple
 
 def _ask(side: Instance, decode: Instance, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     try:
-        answer = http.post_json(f"{side.url}/v1/completions", body, timeout_s)
+        answer = post(side.url, body, timeout_s)
     except http.Unreachable as failure:
         raise _failed(decode, f"{side.name}: {failure}") from failure
     if not isinstance(answer, dict):

@@ -74,6 +74,19 @@ def test_state_first_windows_unless_asked_otherwise() -> None:
     assert first[-1].inner_bytes == 128 * 128 * 4
 
 
+def test_recurrent_state_on_a_cpu_is_as_asked_and_else_as_its_fast_kernel_takes_it() -> None:
+    """Which kernel that is depends on the CPU; a flag makes it sure."""
+    config = oracle("qwen3_next_80b")
+
+    def state(flags: dict[str, str]) -> tuple[int, bool]:
+        derived = layout(config, platform="cpu", flags=flags)
+        return component(derived, "mamba").entries[-1].inner_bytes // 128**2, "AVX-512" in " ".join(derived.notes)
+
+    assert state({}) == (4, True)
+    assert state({"mamba-ssm-dtype": "float32"}) == (4, False)
+    assert state({"mamba-ssm-dtype": "bfloat16"}) == (2, False)
+
+
 def test_drafts_follow_the_last_layer() -> None:
     derived = layout(MLA, speculative={"method": "deepseek_mtp", "num_speculative_tokens": 1})
     assert [entry.layer for entry in component(derived, "kv").entries] == [0, 1, 2, 3]

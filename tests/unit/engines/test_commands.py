@@ -89,6 +89,13 @@ def test_ranks_on_one_cpu_are_bound_or_sglang_refuses_more_than_numa_nodes() -> 
     assert "SGLANG_CPU_OMP_THREADS_BIND" in command(fleet("sglang", decode={"attn_tp": 2}), "decode").env
 
 
+def test_decode_misses_a_prefill_engine_that_its_guard_has_back_in_seconds() -> None:
+    """Two missed heartbeats must fit into the fastest restart; whoever knows better says so in the pool's `env`."""
+    name = "SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL"
+    assert float(command(fleet("sglang"), "decode").env[name]) * 2 < 5
+    assert command(fleet("sglang", decode={"env": {name: "9"}}), "decode").env[name] == "9"
+
+
 @pytest.mark.code("PD3102")
 @pytest.mark.parametrize(
     ("engine", "words", "field"),
