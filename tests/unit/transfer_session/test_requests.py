@@ -291,7 +291,7 @@ def test_no_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landing, "choose", lambda *args, **more: "staged")
     with World(manifest("prefill", 1), manifest("decode", 2), SHORT) as w:
         scratch = only(w.prefill)[0]._driver.scratch
-        while scratch.take() is not None:
+        while scratch.take(object()) is not None:
             pass
         senders, receivers, _ = w.transfer()
         codes = {end(handle)[0] for handle in [*senders, *receivers]}

@@ -118,7 +118,7 @@ def test_a_stream_without_scratch_ends() -> None:
     with World(manifest("prefill", 1), manifest("decode", 4), soon) as w:
         area = next(iter(w.prefill.values()))[0]._driver.scratch
         taken = []
-        while (slot := area.take()) is not None:
+        while (slot := area.take(object())) is not None:
             taken.append(slot)
         senders, receivers, _ = w.transfer()
         assert {end(handle)[0] for handle in [*senders, *receivers]} <= {"PD4041", "PD4031"}

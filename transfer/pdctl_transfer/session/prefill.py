@@ -130,6 +130,10 @@ class _Prefill(Driver):
         """Leave the registry; the listener stays for those who must hear how it ends."""
         self._registration.close()
 
+    def wake(self) -> None:
+        """See `Driver`."""
+        self.scratch.wake()
+
     def leave(self) -> None:
         """See `Driver`."""
         self.listener.close()

@@ -27,8 +27,10 @@ class Wish:
         siblings: int = 1,
         place: int = 0,
         near: int | None = None,
+        most: int | None = None,
     ) -> None:
-        self.borrower, self.got = borrower, got
+        """`most`: how many slots the borrower may hold at a time."""
+        self.borrower, self.got, self.most = borrower, got, most
         self.siblings, self.place, self.near = siblings, place, near
         self.slot: int | None = None
 
@@ -48,7 +50,7 @@ class Pool:
         self._held: Counter[Hashable] = Counter()
         self._stuck: set[int] = set()
         self._wishes: list[Wish] = []
-        """In the order in which they came. None while a slot is free."""
+        """In the order in which they came. While a slot is free, none but of who holds as many as it may."""
         self._changed = threading.Condition()
 
     def memory(self, copier: Copier) -> Buffer:
@@ -80,13 +82,13 @@ class Pool:
     def take(self, wish: Wish) -> int | None:
         """A free slot, None where there is none."""
         with self._changed:
-            return self._assign(wish) if self._free else None
+            return self._assign(wish) if self._free and self._may(wish) else None
 
     def wait(self, wish: Wish, deadline: Deadline) -> int | None:
         """A slot, None once the deadline has passed or all are stuck."""
         with self._changed:
             self._wishes.append(wish)
-            self._serve()  # nobody else: while others wish, nothing is free
+            self._serve()  # nobody else: while others wish who may, nothing is free
             while wish.slot is None:
                 if deadline.passed or self.exhausted:
                     self._wishes.remove(wish)
@@ -155,8 +157,8 @@ class Pool:
     def _serve(self) -> list[Wish]:
         """Assign free slots to wishes; those that must be told."""
         served = []
-        while self._free and self._wishes:
-            wish = min(self._wishes, key=lambda wish: self._held[wish.borrower])
+        while self._free and (able := [wish for wish in self._wishes if self._may(wish)]):
+            wish = min(able, key=lambda wish: self._held[wish.borrower])
             self._wishes.remove(wish)
             self._assign(wish)
             if wish.got is None:
@@ -164,6 +166,9 @@ class Pool:
             else:
                 served.append(wish)
         return served
+
+    def _may(self, wish: Wish) -> bool:
+        return wish.most is None or self._held[wish.borrower] < wish.most
 
     def _assign(self, wish: Wish) -> int:
         slot = wish.slot = self._placed(wish)

@@ -22,6 +22,8 @@ def verify(
     for part, expected in sent:
         found = copier.sums(part, indices, how, "decode")
         for kind, value in found.items():
-            if kind in expected and expected[kind] != value:
+            if kind not in expected:
+                return f"{kind}: {part.source} sent no checksum of it"
+            if expected[kind] != value:
                 return f"{kind}: what landed is not what {part.source} sent"
     return ""

@@ -96,12 +96,16 @@ class Driver:
                 del self.handles[handle]
             case do.AbandonJob(job=job):
                 self.jobs.abandon(job)
+                self.wake()
             case _:
                 self.act(action)
 
     def act(self, action: do.AnyAction) -> None:
         """Do what only one side does."""
         raise NotImplementedError
+
+    def wake(self) -> None:
+        """Let jobs that wait for something see that they were abandoned."""
 
     def _cancel(self, timer: on.Timer) -> None:
         armed = self._timers.pop(timer, None)

@@ -77,7 +77,7 @@ class LegWork:
         for kind, strips in split.packed.items():
             self.pieces += [(kind, piece) for piece in pieces(strips, self._items(kind), limit)]
         straight, packed = bool(split.direct), bool(self.pieces)
-        small = straight and sum(self._bytes(kind) for kind in split.direct) <= INLINE_BYTES
+        small = straight and not self.chunks and sum(self._bytes(kind) for kind in split.direct) <= INLINE_BYTES
         self.summed_apart = not (packed or small) or self.ask.verify == "full" or (straight and not small)
         return Cut(straight, packed, len(self.chunks), self.summed_apart)
 

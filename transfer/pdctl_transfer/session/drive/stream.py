@@ -101,6 +101,8 @@ class Stream:
             failed = WriteResult(ok=False, settled=True, code=error.code, cause=error.message, here=True)
             self._failed(lane, failed)
             return False
+        if slot is None:
+            return False
         self._job.slots.append(slot)
         with on.gathering:
             blocks = packed_blocks(on.copier, piece, *lane.leg.places(kind), on.scratch.buffer(slot))
@@ -112,8 +114,9 @@ class Stream:
         self._over(flight)
         return all(lane.result.ok for lane in self._lanes) and not self._job.deadline.passed
 
-    def _slot(self, leg: LegWork) -> int:
-        """Scratch for a piece: as much as all connections can use at a time, at least one slot. Raises PD4041."""
+    def _slot(self, leg: LegWork) -> int | None:
+        """Scratch for a piece: as much as all connections can use at a time, at least one slot; None once a write has
+        failed, which may keep what would be waited for. Raises PD4041."""
         borrower = leg.partner.hello.incarnation
         while self._flying:
             if len(self._flying) < AHEAD * len(self._lanes):
@@ -121,6 +124,8 @@ class Stream:
                 if slot is not None:
                     return slot
             self._wait()
+            if not all(lane.result.ok for lane in self._lanes):
+                return None
         return self._on.scratch.wait(self._job.deadline, borrower)
 
     def _see(self) -> None:

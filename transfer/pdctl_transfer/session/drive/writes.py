@@ -77,8 +77,9 @@ def straight(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
         result = writing.look()
         sums = on.sums(leg) if quick else {}
         result = result or (in_a_moment(writing) if quick else None)
-        if result is None:
+        if result is None or not result.ok:
             on.begin(leg)
+        if result is None:
             result = finish(writing, job.deadline)
     end_write(job, result)
     seconds, total = time.monotonic() - began, max(1, int(blocks.length.sum()))
@@ -129,9 +130,9 @@ def staged(on: Resources, leg: LegWork, job: Job, number: int, base: int) -> tup
 
 
 def prove(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
-    """Whether nothing of the leg is under way any more: the fabric has proven it for that very peer, or its process has
-    ended."""
-    proven = (leg.peer is not None and on.fabric.settle(leg.peer)) or leg.partner.vital.ended()
+    """Whether nothing of the leg is under way any more: its peer's process has ended, or the fabric has proven it for
+    that very peer. In this order, since a fabric may take long to find that nobody is there."""
+    proven = leg.partner.vital.ended() or (leg.peer is not None and on.fabric.settle(leg.peer))
     return (Result(leg.key, ok=proven),)
 
 

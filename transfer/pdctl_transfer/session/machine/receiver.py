@@ -190,8 +190,8 @@ class Receiver(Seeking):
                 if not source.started:
                     source.started = source.ready = True
                     self.order(request, source, self._chunks(request.key, source.rank))
-                    if request.state != "transferring":
-                        self._enter(request, "transferring", self._options.transfer_s)
+                    if request.state != "transferring":  # a little longer than prefill, which knows causes
+                        self._enter(request, "transferring", self._options.transfer_s + self._options.linger_s)
             case say.Landed(chunk=chunk):
                 self.landed(request, source, chunk)
             case say.Done(metadata=metadata, sums=sums):
