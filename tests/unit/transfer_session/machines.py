@@ -261,7 +261,7 @@ class Model:
         link.up, link.fresh = True, False
         link.queues["prefill"].extend(link.declines.values())
         for rank, other in ((p, d), (d, p)):
-            rank.take(on.LinkReady(self.now, other.name, other.name))
+            rank.take(on.LinkReady(self.now, other.name))
 
     def cut(self, key: tuple[str, str]) -> None:
         link = self.links[key]
@@ -288,7 +288,7 @@ class Model:
         if to == "decode":
             d.take(on.Heard(self.now, p.name, message))
         elif isinstance(message, say.Ask):
-            p.take(on.Asked(self.now, d.name, d.name, d.rank, 0, RANKS, message))
+            p.take(on.Asked(self.now, d.name, d.rank, 0, RANKS, message))
         else:
             p.take(on.Heard(self.now, d.name, message))
 

@@ -14,10 +14,8 @@ from hypothesis.stateful import initialize, run_state_machine_as_test
 
 from pdctl_transfer.session import checks
 from pdctl_transfer.session.machine import actions as do
-from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.machine.lending import Lending
-from pdctl_transfer.session.machine.receiver import Receiver
 from pdctl_transfer.session.machine.seeking import Seeking
 from pdctl_transfer.session.machine.sender import Sender
 from pdctl_transfer.session.machine.settling import Settling
@@ -195,10 +193,3 @@ def test_a_planted_fault_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(AssertionError) as caught:
         run_state_machine_as_test(FOUND[plant][0], settings=BUDGET)
     assert FOUND[plant][1] in str(caught.value)
-
-
-def test_the_plants_are_the_rules_that_they_name() -> None:
-    """A rule that was renamed would be planted nowhere, and its search would prove nothing."""
-    assert all(hasattr(Receiver, name) for name in ("give_back", "_decline"))
-    assert all(hasattr(Sender, name) for name in ("_again", "_tell", "_broke", "settle", "give_back"))
-    assert on.JobBroke is not None

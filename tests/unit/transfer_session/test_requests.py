@@ -213,6 +213,33 @@ def test_close_fails_what_is_open() -> None:
         assert end(sender) == end(receiver) == ("PD4034", "prefill")
 
 
+@pytest.mark.code("PD4034")
+def test_what_is_opened_after_the_close_ends_at_once() -> None:
+    """Nobody is left to end it later."""
+    with world(FAST) as w:
+        prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
+        assert prefill.close()
+        assert decoder.close()
+        sender, receiver = prefill.open(next(rooms)), decoder.open(next(rooms), w.at, ids())
+        assert (end(sender), end(receiver)) == (("PD4034", "prefill"), ("PD4034", "decode"))
+        assert sender.reusable
+        assert receiver.reusable
+
+
+def test_a_decode_rank_that_is_gone_is_forgotten() -> None:
+    """Else each that restarts leaves its layout, its regions and its plan behind."""
+    with world(FAST) as w:
+        prefill = only(w.prefill)[0]
+        _, receivers, _ = w.transfer()
+        assert receivers[0].wait(10) == "confirmed"
+        assert len(prefill._driver._partners) == 1
+        assert only(w.decode)[0].close()
+        deadline = time.monotonic() + 10
+        while prefill._driver._partners and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert prefill._driver._partners == prefill._driver.machine.lost == {}
+
+
 class Failing(MemoryFabric):
     """Fails each write in a way after which it may go on writing, until it is told to prove that it does not."""
 

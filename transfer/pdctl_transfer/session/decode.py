@@ -23,7 +23,6 @@ from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.keeper import Kept
 from pdctl_transfer.session.drive.landing import FEW_SAMPLES, HANDS, Aim
 from pdctl_transfer.session.drive.link import Link
-from pdctl_transfer.session.drive.pulse import Vital
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.handles import ReceiveHandle, ids_of
 from pdctl_transfer.session.identity import Check, Identity, identity
@@ -69,7 +68,7 @@ class DecodePeer:
         driver = self._driver
         handle = ReceiveHandle(room, lambda _, failure: driver.abort(number, failure))
         number = driver.adopt(handle)
-        driver.loop.call(driver.open, number, room, registry, ids_of(indices))
+        driver.begin(number, driver.open, room, registry, ids_of(indices))
         return handle
 
     def close(self, drain_s: float = 5.0) -> bool:
@@ -138,10 +137,10 @@ class _Decode(Driver):
         for routes in self._routes.values():
             routes.forget()
 
-    def linked(self, link: Link, vital: Vital) -> None:
+    def linked(self, link: Link) -> None:
         """See `Keeper`."""
         self.telemetry.linked(link.name, link.handshake_s)
-        self.tell(on.LinkReady(time.monotonic(), link.incarnation, link.name))
+        self.tell(on.LinkReady(time.monotonic(), link.incarnation))
 
     def heard(self, link: Link, message: say.AnyMessage) -> None:
         """See `Keeper`."""

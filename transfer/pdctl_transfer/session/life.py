@@ -56,11 +56,6 @@ class Life:
         """Whether its pages, slots and rows may be used again: it has ended, and nothing can land late."""
         return self._free.is_set()
 
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self.state in ENDS
-
     def wait(self, timeout: float | None) -> bool:
         """Block until the end; False where the time ran out first."""
         return self._ended.wait(timeout)

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel
 from pdctl_transfer.session.drive.pulse import Vital
-from pdctl_transfer.session.drive.stream import Stream
+from pdctl_transfer.session.drive.stream import stream
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.handles import SendHandle
 from pdctl_transfer.session.identity import Check, Identity, identity
@@ -78,7 +79,7 @@ class PrefillPeer:
         def send(ids: dict[str, NDArray[np.int64]], metadata: bytes) -> None:
             driver.post(on.Sent(time.monotonic(), number, Sent(ids), metadata))
 
-        driver.loop.call(driver.open, number, room)
+        driver.begin(number, driver.open, room)
         return handle
 
     def close(self, drain_s: float = 5.0) -> bool:
@@ -167,7 +168,7 @@ class _Prefill(Driver):
             self._all_links.discard(old)
             old.drop()
         self.telemetry.linked(link.name, link.handshake_s)
-        self.tell(on.LinkReady(time.monotonic(), peer, link.name))
+        self.tell(on.LinkReady(time.monotonic(), peer))
 
     def silent(self, link: Link, failure: Failure) -> None:
         """Frozen, or cut off. The connection is given up: if only that is dead, decode comes back by another."""
@@ -184,6 +185,12 @@ class _Prefill(Driver):
         if self._links.get(link.incarnation) is link:
             del self._links[link.incarnation]
             self.tell(on.LinkBroken(time.monotonic(), link.incarnation, failure, link.closed))
+        self._forget_partner(link.incarnation)
+
+    def _forget_partner(self, peer: on.Peer) -> None:
+        """Of who is not linked, and nothing is under way to, nothing is kept."""
+        if peer not in self._links and not any(leg.partner.hello.incarnation == peer for leg in self._legs.values()):
+            self._partners.pop(peer, None)
 
     def message(self, link: Link, message: say.AnyMessage) -> None:
         """One message about a request."""
@@ -206,9 +213,8 @@ class _Prefill(Driver):
         if key not in self._legs:
             self._legs[key] = LegWork(ask, partner)
         rank = partner.hello.rank
-        expected = tuple(RankId(*rank) for rank in partner.expected)
         self.tell(
-            on.Asked(time.monotonic(), link.incarnation, partner.name, RankId(rank.pp, rank.tp), rank.dp, expected, ask)
+            on.Asked(time.monotonic(), link.incarnation, RankId(rank.pp, rank.tp), rank.dp, partner.expected, ask)
         )
         if key not in self.machine.legs:  # refused
             self._legs.pop(key, None)
@@ -236,26 +242,30 @@ class _Prefill(Driver):
             case do.Count(leg=key):
                 self._legs[key].record(self.telemetry)
             case do.Forget(key=key):
-                self._legs.pop(key, None)
+                leg = self._legs.pop(key, None)
+                if leg is not None:
+                    self._forget_partner(leg.partner.hello.incarnation)
             case _:
                 raise TypeError(f"no action of a sender: {action}")
 
     def _start(self, number: int, work: do.Work) -> None:
-        on_, body = self._writes, None
+        resources = self._writes
         keys = work.legs if isinstance(work, do.Packed) else (work.leg,)  # type: ignore[union-attr]
         legs = [self._legs[key] for key in keys]
-        leg = legs[0]
+        body: Body
         match work:
             case do.Straight():
-                body = _body(lambda job: writes.straight(on_, leg, job))
+                body = partial(writes.straight, resources, legs[0])
             case do.Sum():
-                body = _body(lambda job: writes.sum_up(on_, leg, job))
+                body = partial(writes.sum_up, resources, legs[0])
             case do.Staged(chunk=chunk, base=base):
-                body = _body(lambda job: writes.staged(on_, leg, job, chunk, base))
+                body = partial(writes.staged, resources, legs[0], chunk, base)
             case do.Packed():
-                body = _body(lambda job: Stream(on_, legs, job).run())
+                body = partial(stream, resources, legs)
+            case do.Prove():
+                body = partial(writes.prove, resources, legs[0])
             case _:
-                body = _body(lambda job: writes.prove(on_, leg, job))
+                raise TypeError(f"no work of a sender: {work}")
         kind = "prove" if isinstance(work, do.Prove) else "write"
         lanes = [(kind, one.partner.hello.incarnation) for one in legs]
         seconds = self.options.waiting_s + self.options.transfer_s
@@ -277,7 +287,3 @@ class _Prefill(Driver):
         """Why decode is not told of this rank at all."""
         fault = self._registration.fault
         return Failure(fault.code, fault.cause, "prefill") if fault is not None else None
-
-
-def _body(body: Body) -> Body:
-    return body

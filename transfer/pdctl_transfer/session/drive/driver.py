@@ -10,7 +10,7 @@ from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -48,6 +48,7 @@ class Driver:
         self._events: deque[on.AnyEvent] = deque()
         self._taking = False
         self._closing = False
+        self._gone = Failure("PD4034", f"the {me.side} engine closed", me.side)
         self._left = threading.Event()
         telemetry.gauge("stalled_seconds", "Seconds in which this process kept the core from running", self._stalled)
         self.loop.call(self._beat)
@@ -142,6 +143,13 @@ class Driver:
         self.handles[number] = handle
         return number
 
+    def begin(self, number: int, opened: Callable[..., object], *args: object) -> None:
+        """Let a handle's request begin, by `opened(number, ...)` on the loop thread. It ends at once where that has."""
+        if not self.loop.call(opened, number, *args):
+            life = self.handles.pop(number).life
+            life.settle()
+            life.fail(self._gone)
+
     def abort(self, number: int, failure: Failure) -> None:
         """`Handle.abort`."""
         self.post(on.Aborted(time.monotonic(), number, failure))
@@ -163,8 +171,7 @@ class Driver:
         if not self._closing:
             self._closing = True
             self.retire()
-            gone = Failure("PD4034", f"the {self.me.side} engine closed", self.me.side)
-            self.tell(on.Closing(time.monotonic(), gone))
+            self.tell(on.Closing(time.monotonic(), self._gone))
 
     def _leave(self) -> None:
         """All is settled: end the connections in order, and the threads."""
@@ -180,7 +187,3 @@ class Driver:
 
     def leave(self) -> None:
         """End connections, and what is shared with others."""
-
-    def ask(self, question: Callable[[], Any]) -> Any:
-        """The answer to a question about the machine, from another thread. Not once it has left."""
-        return self.loop.ask(question)

@@ -40,7 +40,7 @@ class Keeper(Protocol):
         """Whether a link to this peer is of use."""
         ...
 
-    def linked(self, link: Link, vital: Vital) -> None:
+    def linked(self, link: Link) -> None:
         """A link is ready."""
         ...
 
@@ -121,8 +121,7 @@ class Kept:
         if self._vital is None and link.hello is not None:
             self._vital = Vital(self.address[0], link.hello.pulse)
             self._owner.workers.submit(self._vital.meet, ("pulse",))
-        assert self._vital is not None
-        self._owner.linked(link, self._vital)
+        self._owner.linked(link)
 
     def message(self, link: Link, message: AnyMessage) -> None:
         """Only the connection that counts is heard."""

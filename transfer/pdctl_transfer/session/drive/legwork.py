@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from pdctl_transfer.fabric.base import Peer, Transport
+from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.bytes.cost import Load, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, Column, chunks, pieces
 from pdctl_transfer.session.bytes.work import PairPlan, Part
@@ -24,12 +25,12 @@ INLINE_BYTES: Final = 1 << 20
 
 
 class Partner(Struct, frozen=True):
-    """A decode rank, as it said who it is: the same whatever connection it speaks over. `peer`: for the fabric."""
+    """A decode rank, as it said who it is: the same whatever connection it speaks over."""
 
     hello: Hello
     pair: PairPlan
     part: Part
-    expected: tuple[tuple[int, int], ...]
+    expected: tuple[RankId, ...]
     chunk_bytes: int
     name: str
     vital: Vital
@@ -78,7 +79,8 @@ class LegWork:
             self.pieces += [(kind, piece) for piece in pieces(strips, self._items(kind), limit)]
         straight, packed = bool(split.direct), bool(self.pieces)
         small = straight and not self.chunks and sum(self._bytes(kind) for kind in split.direct) <= INLINE_BYTES
-        self.summed_apart = not (packed or small) or self.ask.verify == "full" or (straight and not small)
+        alongside = small or (packed and not straight)  # summed up by the job that writes
+        self.summed_apart = self.ask.verify == "full" or not alongside
         return Cut(straight, packed, len(self.chunks), self.summed_apart)
 
     def places(self, kind: str) -> tuple[Column, Sequence[Region], Column]:

@@ -27,6 +27,7 @@ class Loop:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.SelectorEventLoop()
         self._stopping = False
+        self._ending = threading.Lock()
         self.stalled_s = 0.0
         """Seconds in which the loop should have run and was not let: somebody held the GIL, or the process stood."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -45,12 +46,12 @@ class Loop:
         self._loop.call_later(TICK_S, self._tick, time.monotonic() + TICK_S)
 
     def call(self, function: Callable[..., object], *args: object) -> bool:
-        """Run it on the loop thread, soon. False, and ignored, once the loop has stopped."""
-        try:
+        """Run it on the loop thread, soon; what returns True runs. False once the loop was told to stop."""
+        with self._ending:  # else a loop that closes meanwhile is woken by a byte into whatever has its descriptor now
+            if self._stopping:
+                return False
             self._loop.call_soon_threadsafe(function, *args)
-        except RuntimeError:
-            return False  # closed: nobody is left to tell
-        return True
+            return True
 
     @property
     def inside(self) -> bool:
@@ -68,8 +69,7 @@ class Loop:
             finally:
                 done.set()
 
-        self.call(run)
-        if not done.wait(timeout) or not box:
+        if not self.call(run) or not done.wait(timeout) or not box:
             raise RuntimeError(f"{self._thread.name}: no answer")
         return box[0]
 
@@ -117,9 +117,10 @@ class Loop:
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread; from the loop thread itself, after what is under way. Safe to call twice."""
-        if not self._stopping:
-            self._stopping = True
-            self.call(self._loop.stop)
+        with self._ending:
+            if not self._stopping:
+                self._stopping = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
         if not self.inside:
             self._thread.join(timeout)
 
@@ -220,11 +221,6 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         self.owner.lost(self, cause)
-
-    def close_soon(self) -> None:
-        """End the channel after what was sent; the owner is told when it has ended."""
-        if self._transport is not None:
-            self._transport.close()
 
     def close(self) -> None:
         """End the channel after what was sent; the owner is not told."""

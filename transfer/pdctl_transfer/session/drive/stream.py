@@ -56,6 +56,11 @@ class Flight(NamedTuple):
     began: float
 
 
+def stream(on: Resources, legs: Sequence[LegWork], job: Job) -> tuple[Result, ...]:
+    """Write the pieces of these legs."""
+    return Stream(on, legs, job).run()
+
+
 class Stream:
     """The pieces of some legs of one room; everything is one worker's."""
 

@@ -108,7 +108,7 @@ def sum_up(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
     return (Result(leg.key, ok=True, sums=on.sums(leg)),)
 
 
-def staged(on: Resources, leg: LegWork, job: Job, number: int, base: int) -> tuple[Result, ...]:
+def staged(on: Resources, leg: LegWork, number: int, base: int, job: Job) -> tuple[Result, ...]:
     """One chunk, to the place that decode lent for it."""
     kind, chunk = leg.chunks[number]
     ids = leg.here[kind]
@@ -155,12 +155,12 @@ def end_write(job: Job, result: WriteResult) -> None:
 
 def give_back(on: Resources, job: Job) -> tuple[int, ...]:
     """Scratch of a job that ends: free where nothing of it is under way, else held by the leg."""
-    if not job.writing:
-        on.scratch.give(*job.slots)
-        job.slots.clear()
-    held = tuple(job.slots)
+    slots = tuple(job.slots)
     job.slots.clear()
-    return held
+    if job.writing:
+        return slots
+    on.scratch.give(*slots)
+    return ()
 
 
 def told(leg: LegWork, result: WriteResult, held: tuple[int, ...] = (), sums: dict[str, int] | None = None) -> Result:

@@ -61,10 +61,9 @@ class Closing(Event, frozen=True):
 
 
 class LinkReady(Event, frozen=True):
-    """A connection to this peer stands and both sides agree on the plan; perhaps not the first. `name`: in words."""
+    """A connection to this peer stands and both sides agree on the plan; perhaps not the first."""
 
     peer: Peer
-    name: str
 
 
 class LinkBroken(Event, frozen=True):
@@ -107,7 +106,6 @@ class Asked(Event, frozen=True):
     """A decode rank asks for a room. `expected`: all decode ranks that must ask before it is complete."""
 
     peer: Peer
-    name: str
     rank: RankId
     dp: int
     expected: tuple[RankId, ...]

@@ -26,9 +26,9 @@ class Cut(NamedTuple):
 class Leg:
     """See the module. `items`: True once done. `jobs`: jobs that are queued or run, and what they do."""
 
-    def __init__(self, peer: Peer, name: str, rank: RankId, dp: int, ask: Ask) -> None:
+    def __init__(self, peer: Peer, rank: RankId, ask: Ask) -> None:
         self.key: Key = (ask.room, ask.attempt)
-        self.peer, self.name, self.rank, self.dp, self.ask = peer, name, rank, dp, ask
+        self.peer, self.rank, self.ask = peer, rank, ask
         self.items: dict[Item, bool] = {}
         self.jobs: dict[int, Item | Literal["prove"]] = {}
         self.bases: dict[int, int] = {}

@@ -92,8 +92,8 @@ class Receiver(Seeking):
 
     def _linked(self, event: on.AnyEvent) -> None:
         match event:
-            case on.LinkReady(peer=peer, name=name):
-                self._ready[peer] = name
+            case on.LinkReady(peer=peer):
+                self._ready.add(peer)
                 self._broken.pop(peer, None)
                 self.do(do.Cancel(("peer", peer)))
                 for request in list(self.requests.values()):
@@ -101,13 +101,13 @@ class Receiver(Seeking):
                         if source.peer == peer:
                             self._ask(request, source)
             case on.LinkBroken(peer=peer, failure=failure, closed=closed):
-                self._ready.pop(peer, None)
+                self._ready.discard(peer)
                 self._broken[peer] = failure
                 if closed:
                     self._fail_waiting(peer, failure)
                 else:
                     self.do(do.Arm(("peer", peer), self.now + self._options.regain_s))
-            case on.LinkFailed(peer=peer, failure=failure):
+            case on.LinkFailed(peer=peer, failure=failure) if peer not in self._ready:
                 self._broken.setdefault(peer, failure)
                 for request in self._waiting_for(peer):
                     self._seek_again(request)
@@ -118,7 +118,7 @@ class Receiver(Seeking):
 
     def _gone(self, peer: Peer, failure: Failure) -> None:
         """Its process has ended: who asked it has failed, who had not looks it up again; nothing of it can land."""
-        self._ready.pop(peer, None)
+        self._ready.discard(peer)
         self._broken[peer] = failure
         self.do(do.Cancel(("peer", peer)))
         for request in list(self.requests.values()):

@@ -23,8 +23,8 @@ class Seeking(Lending):
         super().__init__(slots)
         self.requests: dict[Key, Request] = {}
         """Requests that have not ended, or are not settled."""
-        self._ready: dict[Peer, str] = {}
-        """Peers that are linked, and their names."""
+        self._ready: set[Peer] = set()
+        """Peers that are linked."""
 
     def needs(self, peer: Peer) -> bool:
         """Whether a link to this peer is of use: something of it is awaited, or may still land."""

@@ -91,9 +91,6 @@ class Sender(Working):
                     self.do(do.Arm(("peer", peer), self.now + self._options.regain_s))
             case on.LinkSilent(peer=peer, failure=failure):
                 self._fail_rooms_of(peer, failure)
-            case on.PeerGone(peer=peer, failure=failure):
-                self._broken[peer] = failure
-                self._lose(peer)
             case on.Closing(failure=failure):
                 self._closing = failure
                 for room in list(self.rooms.values()):
@@ -117,7 +114,8 @@ class Sender(Working):
         self.do(do.Cancel(("peer", peer)))
         if failure is None:
             return
-        self.lost[peer] = self.now
+        if self.legs_of(peer):
+            self.lost[peer] = self.now
         self._fail_rooms_of(peer, failure)
         for leg in self.legs_of(peer):
             room = self.rooms.get(leg.key[0])
@@ -166,7 +164,7 @@ class Sender(Working):
             self.refuse(event.peer, key, refusal)
         if refusal is not None or known:  # known without a failure: it was confirmed, this is a late repetition
             return
-        leg = self.legs[key] = Leg(event.peer, event.name, event.rank, event.dp, ask)
+        leg = self.legs[key] = Leg(event.peer, event.rank, ask)
         self._given_up.forget(ask.room)
         room = self.rooms.setdefault(ask.room, Room(ask.room))
         room.dp, room.expected = event.dp, event.expected

@@ -102,6 +102,8 @@ class Settling(Machine):
     def forget(self, leg: Leg, failure: Failure | None) -> None:
         """It is settled, or was confirmed."""
         self.legs.pop(leg.key, None)
+        if not self.legs_of(leg.peer):
+            self.lost.pop(leg.peer, None)
         self.over.put(leg.key, failure, self.now)
         self.do(do.Cancel(("prove", leg.key)), do.Forget(leg.key))
 
