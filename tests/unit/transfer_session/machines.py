@@ -6,7 +6,6 @@ messages, jobs and accidents are moves that a test makes.
 
 import itertools
 from collections import defaultdict, deque
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -467,85 +466,6 @@ class Model:
                     self.deliver(key, to)
         return moved
 
-    # What must hold.
-
-    def violations(self) -> Iterator[str]:
-        """Everything that is wrong now."""
-        for rank in [*self.ranks.values(), *self.past]:
-            for handle in rank.handles.values():
-                if handle.code == "confirmed" and (handle.room, handle.use) in self.forgotten:
-                    yield f"{rank.name} room {handle.room}: confirmed, though a kind of its state was never moved"
-                if len(handle.ends) > 1:
-                    yield f"{rank.name} room {handle.room}: ended {len(handle.ends)} times"
-                if handle.released > 1 or (handle.released and not handle.ends):
-                    yield f"{rank.name} room {handle.room}: released {handle.released} times, ended {len(handle.ends)}"
-        for p in self.side("prefill"):
-            for key, slot in self.under_way(p):
-                for d in self.side("decode"):
-                    for handle in d.handles.values():
-                        if (handle.room, handle.attempt) == key and handle.released:
-                            yield f"{p.name} may still write {key}, whose pages {d.name} has given away"
-                    if slot is not None and any(handle.attempt == key[1] for handle in d.handles.values()):
-                        wish = d.lent.get(slot - 1000)
-                        if wish is None or wish.key != key:
-                            yield f"{p.name} may still write slot {slot - 1000} for {key}, lent elsewhere by {d.name}"
-            for job in p.jobs.values():
-                if job.writes and job.begun:
-                    for leg in job.legs:
-                        for handle in p.handles.values():
-                            if handle.room == leg[0] and handle.released and handle.code != "confirmed":
-                                # a room number may be in use again
-                                live = any(h.room == leg[0] and not h.released for h in p.handles.values())
-                                if not live:
-                                    yield f"{p.name} released room {leg[0]} while a job reads it"
-
-    def under_way(self, p: Rank) -> Iterator[tuple[on.Key, int | None]]:
-        """Attempts that may still be written by a rank, and the slot address where it is a staged chunk."""
-        for job in p.jobs.values():
-            if job.writes and job.begun:
-                for leg in job.legs:
-                    yield leg, job.work.base if isinstance(job.work, do.Staged) else None
-        for leg, works in p.late.items():
-            for work in works:
-                yield leg, work.base if isinstance(work, do.Staged) else None
-
-    def at_rest(self) -> Iterator[str]:
-        """What is wrong once it has come to rest."""
-        for rank in self.ranks.values():
-            for handle in rank.handles.values():
-                if not handle.ends:
-                    yield f"{rank.name} room {handle.room}: never ended"
-                elif not handle.released and not self.unknowable(handle):
-                    yield f"{rank.name} room {handle.room}: its pages were lost ({handle.code})"
-            kept = any(self.unknowable(handle) for handle in rank.handles.values() if not handle.released)
-            if len(rank.free) != (SLOTS if rank.side == "decode" else SCRATCH) and not (kept and rank.side == "decode"):
-                yield f"{rank.name}: slots lost, {len(rank.free)} left"
-            if rank.jobs:
-                yield f"{rank.name}: jobs without an answer"
-            if rank.side == "prefill":
-                left = [key for key, leg in rank.machine.legs.items() if not leg.unproven]
-                if left or rank.machine.rooms:
-                    yield f"{rank.name}: legs {left}, rooms {list(rank.machine.rooms)}"
-            elif any(request.released for request in rank.machine.requests.values()):
-                yield f"{rank.name}: requests {list(rank.machine.requests)}"
-        yield from self.unlike()
-
-    def unlike(self) -> Iterator[str]:
-        """Rooms that nothing or one thing happened to, and whose sides do not agree. Where a rank keeps slots for what
-        is gone without a trace, others may have waited for them in vain."""
-        if any(self.unknowable(handle) for d in self.side("decode") for handle in d.handles.values()):
-            return
-        codes: dict[int, set[str]] = defaultdict(set)
-        for rank in [*self.ranks.values(), *self.past]:
-            for handle in rank.handles.values():
-                if handle.use == self.uses[handle.room]:
-                    codes[handle.room].add(handle.code)
-        for room, found in codes.items():
-            if self.causes[room] == 0 and found != {"confirmed"}:
-                yield f"room {room}: nothing happened to it, and it ended {sorted(found)}"
-            if self.causes[room] == 1 and len(found - {"confirmed"}) > 1:  # who confirmed could not know
-                yield f"room {room}: ended {sorted(found)}"
-
     # Helpers.
 
     def fault(self, number: int) -> Failure | None:
@@ -575,16 +495,6 @@ class Model:
     def dead(self, leg: on.Key) -> bool:
         """Whether the peer that this leg writes to is shown to have ended: nothing can land there any more."""
         return any(h.attempt == leg[1] for d in self.past if d.shown for h in d.handles.values())
-
-    def unknowable(self, handle: Handle) -> bool:
-        """Whether a prefill rank that may write into its pages is gone without a trace: they stay in quarantine."""
-        if handle.rank.side == "prefill":
-            return False
-        gone = {rank.name for rank in self.past if not rank.shown}
-        request = handle.rank.machine.requests.get((handle.room, handle.attempt))
-        if request is None:
-            return False
-        return any(s.peer in gone and not s.settled for s in [*request.sources.values(), *request.leaving])
 
     def lost_for_good(self, leg: on.Key) -> bool:
         """Whether its peer is gone without a trace."""

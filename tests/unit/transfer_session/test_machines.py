@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pdctl_transfer.session.machine.leg import Cut
 from tests.unit.transfer_session.machines import Model
+from tests.unit.transfer_session.verdicts import at_rest, violations
 
 STEPS = 50
 EXAMPLES = 450
@@ -175,12 +176,12 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        assert not (wrong := list(self.model.violations())), wrong
+        assert not (wrong := list(violations(self.model))), wrong
 
     def teardown(self) -> None:
         self.model.calm()
         self.nothing_is_wrong()
-        wrong = [text for text in self.model.at_rest() if not (self.wild and text.startswith("room"))]
+        wrong = [text for text in at_rest(self.model) if not (self.wild and text.startswith("room"))]
         assert not wrong, wrong
 
 
