@@ -18,6 +18,7 @@ from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.machine.receiver import Receiver
 from pdctl_transfer.session.machine.sender import Sender
+from pdctl_transfer.session.machine.working import TRIES
 from pdctl_transfer.session.options import Options, Region
 from pdctl_transfer.session.wire import messages as say
 from tests.unit.transfer_session.world import manifest
@@ -197,6 +198,8 @@ class Model:
         self.handle_numbers = itertools.count(1)
         self.attempts = itertools.count(1)
         self.shapes: dict[int, Cut] = {}
+        self.faults: dict[on.Key, int] = defaultdict(int)
+        """How often a leg's writes failed."""
         self.forgotten: set[tuple[int, int]] = set()
         self.uses: dict[int, int] = defaultdict(int)
         """How often a room number was used before."""
@@ -334,7 +337,10 @@ class Model:
         failure = None if how == "well" else Failure("PD4011", "broken", "decode")
         if failure is not None:
             for leg in job.legs:
-                self.causes[leg[0]] += how == "failed" or len(self.shapes) > 0
+                self.faults[leg] += 1  # what is tried again must end well, unless it fails each time
+                self.causes[leg[0]] += how == "failed" or self.faults[leg] == TRIES
+            if isinstance(job.work, do.Packed):  # one leg's is told before the others' writes have ended
+                rank.take(on.Faltered(self.now, job.legs[0], failure, how != "failed"))
         results = []
         for n, leg in enumerate(job.legs):
             results.append(
