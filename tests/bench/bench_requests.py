@@ -19,8 +19,8 @@ ROOMS = 200
 ITEMS = 16
 
 REAL_LAYERS = 32
-"""Models have so many and more. With a few layers a page is over in half a millisecond, which is what five hand-overs
-between threads and processes cost: shown, without a target.
+"""Models have so many and more. With a few layers a page is on the wire for less time than five hand-overs between
+threads and processes take: shown, without a target.
 """
 
 OTHERS = 3

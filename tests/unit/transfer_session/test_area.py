@@ -89,8 +89,8 @@ class Lending(RuleBasedStateMachine):
     @rule(borrower=st.sampled_from("abc"))
     def take(self, borrower: str) -> None:
         slot = self.area.take(borrower)
-        has_its_share = sum(owner == borrower for owner in self.held.values()) >= self.area.share
-        assert (slot is None) == (len(self.held) == 5 or has_its_share)
+        kept_for_others = borrower in self.held.values() and self.area.slots - len(self.held) <= self.area.reserve
+        assert (slot is None) == (len(self.held) == 5 or kept_for_others)
         if slot is not None:
             assert slot not in self.held
             self.held[slot] = borrower

@@ -126,3 +126,27 @@ def test_a_stream_without_scratch_ends() -> None:
             area.give(slot)
         senders, receivers, _ = w.transfer(seed=1)
         assert {handle.wait(10) for handle in [*senders, *receivers]} == {"confirmed"}
+
+
+def test_a_stream_leaves_scratch_for_others() -> None:
+    """All four ranks of an engine are frozen: what it holds for as long as it likes must not be all there is."""
+
+    class Frozen(MemoryFabric):
+        def begin(self, peer: Any, blocks: Blocks) -> MemoryWriting:
+            writing = super().begin(peer, blocks)
+            writing.look = lambda: None  # type: ignore[method-assign]
+            writing.rest = lambda deadline: time.sleep(0.001)  # type: ignore[method-assign]
+            return writing
+
+    with World(manifest("prefill", 1), manifest("decode", 4), PIECES, Frozen) as w:
+        area = next(iter(w.prefill.values()))[0]._driver.scratch
+        requests = [w.transfer(seed=seed) for seed in range(3)]
+        while any(handle.state != "transferring" for senders, _, _ in requests[:1] for handle in senders):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert area.free >= area.reserve > 0
+        assert area.take("somebody else") is not None
+        for senders, receivers, _ in requests:
+            for handle in [*senders, *receivers]:
+                handle.abort("enough")
+        area.give(*[slot for slot, owner in area._pool._lent.items() if owner == "somebody else"])

@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
-from pdctl_transfer.session.drive.workers import LANE, OVERSTAY_S, Workers
+from pdctl_transfer.session.drive.workers import OVERSTAY_S, Workers
+
+LANE = 3
 
 
 def names(prefix: str) -> list[str]:
@@ -84,10 +86,10 @@ def test_one_lane_never_holds_all_threads() -> None:
 
     jobs = [lambda: hang() for _ in range(12)]
     for job in jobs:
-        workers.submit(job, ["frozen"])
+        workers.submit(job, {"frozen": LANE})
     for _ in range(LANE):
         assert frozen.acquire(timeout=5)
-    workers.submit(done.set, ["healthy"])
+    workers.submit(done.set, {"healthy": LANE})
     assert done.wait(5)
     assert not frozen.acquire(timeout=0.05)
     release.set()
@@ -106,9 +108,9 @@ def test_threads_that_overstay_are_replaced() -> None:
         release.wait(30)
 
     for lane in range(2):
-        workers.submit(hang, [lane])
+        workers.submit(hang, {str(lane): LANE})
         assert frozen.acquire(timeout=5)
-    workers.submit(done.set, ["healthy"])
+    workers.submit(done.set, {"healthy": LANE})
     while not done.wait(OVERSTAY_S / 4):
         workers.relieve()
     release.set()

@@ -220,14 +220,14 @@ class _Decode(Driver):
         match work:
             case do.Place(key=key, number=chunk, slots=slots):
                 bodies = self._aims[key].place(self.me.copier, self.area, chunk, slots)
-                self.jobs.start(number, bodies, lanes=(), seconds=seconds)
+                self.jobs.start(number, bodies, lanes={}, seconds=seconds)
             case do.Check(key=key, sums=sums):
                 aim = self._aims[key]
                 body = aim.check(self.me.copier, self.options.verify, sums)
                 if self.options.verify != "full" and aim.samples <= FEW_SAMPLES:
                     self.jobs.run(number, body)
                 else:
-                    self.jobs.start(number, [body], lanes=(), seconds=seconds)
+                    self.jobs.start(number, [body], lanes={}, seconds=seconds)
             case _:
                 raise TypeError(f"no work of a receiver: {work}")
 

@@ -3,8 +3,9 @@
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from pdctl_transfer.session.drive.legwork import LegWork, Partner, Sent
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel
-from pdctl_transfer.session.drive.pulse import Vital
+from pdctl_transfer.session.drive.pulse import PULSE, Vital
 from pdctl_transfer.session.drive.stream import stream
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.handles import SendHandle
@@ -36,6 +37,10 @@ from pdctl_transfer.session.machine.sender import Sender
 from pdctl_transfer.session.options import Options, Rank, Region
 from pdctl_transfer.session.wire import messages as say
 from pdctl_transfer.telemetry import Telemetry
+
+LANES: Final[Mapping[type, tuple[str, int]]] = {do.Packed: ("packed", 1), do.Prove: ("prove", 1)}
+"""Jobs for one peer that run at once. Of writes one is on the wire, one gathers the next, one ends; a job that packs
+does all that by itself."""
 
 
 class PrefillPeer:
@@ -161,7 +166,7 @@ class _Prefill(Driver):
             chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
             part, expected = pair.part(mine, his), pair.decode_ranks(mine)
             self._partners[peer] = Partner(hello, pair, part, expected, chunk, link.name, vital)
-            self.workers.submit(vital.meet, ("pulse",))
+            self.workers.submit(vital.meet, PULSE)
         old = self._links.get(peer)
         self._links[peer] = link
         if old is not None:
@@ -266,8 +271,8 @@ class _Prefill(Driver):
                 body = partial(writes.prove, resources, legs[0])
             case _:
                 raise TypeError(f"no work of a sender: {work}")
-        kind = "prove" if isinstance(work, do.Prove) else "write"
-        lanes = [(kind, one.partner.hello.incarnation) for one in legs]
+        kind, most = LANES.get(type(work), ("write", 3))
+        lanes = {f"{kind} {one.partner.hello.incarnation}": most for one in legs}
         seconds = self.options.waiting_s + self.options.transfer_s
         self.jobs.start(number, [body], keys, lanes=lanes, seconds=seconds)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Literal
 
 from pdctl_transfer.errors import TransferError
-from pdctl_transfer.fabric.base import AHEAD, Deadline, Fabric
+from pdctl_transfer.fabric.base import Deadline, Fabric
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.copying import Buffer
 from pdctl_transfer.session.bytes.pool import Pool, Wish
@@ -44,9 +44,9 @@ class Area:
         return self._pool.free
 
     @property
-    def share(self) -> int:
-        """How many slots one borrower that takes or waits may hold: so many as it can use at a time, and not all."""
-        return max(AHEAD, self.slots // 4)
+    def reserve(self) -> int:
+        """How many slots are kept from those who take or wait while they hold some: a frozen one never has all."""
+        return self.slots // 4
 
     @property
     def exhausted(self) -> bool:
@@ -62,16 +62,16 @@ class Area:
         return self._pool.memory(self._copier).part(slot * self.slot_bytes, self.slot_bytes)
 
     def take(self, borrower: Hashable = None) -> int | None:
-        """A free slot, None where there is none, or where the borrower has its share (`share`). FabricError PD4014 as
-        from `buffer`."""
+        """A free slot, None where there is none, or it is kept for others (`reserve`). FabricError PD4014 as from
+        `buffer`."""
         self._make()
-        return self._pool.take(Wish(borrower, most=self.share))
+        return self._pool.take(Wish(borrower, reserve=self.reserve))
 
     def wait(self, deadline: Deadline, borrower: Hashable = None) -> int:
         """A free slot, served as from `wish`. Raises TransferError PD4041 where none comes free before the deadline, or
         at once where all are stuck; FabricError PD4014 as from `buffer`."""
         self._make()
-        slot = self._pool.wait(Wish(borrower, most=self.share), deadline)
+        slot = self._pool.wait(Wish(borrower, reserve=self.reserve), deadline)
         if slot is None:
             stuck = f"all {self.slots} slots are held by writes that may never end"
             cause = stuck if self.exhausted else f"none of {self.slots} slots came free in time"

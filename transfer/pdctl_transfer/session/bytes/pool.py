@@ -27,10 +27,10 @@ class Wish:
         siblings: int = 1,
         place: int = 0,
         near: int | None = None,
-        most: int | None = None,
+        reserve: int = 0,
     ) -> None:
-        """`most`: how many slots the borrower may hold at a time."""
-        self.borrower, self.got, self.most = borrower, got, most
+        """`reserve`: so many slots stay free for borrowers that hold none."""
+        self.borrower, self.got, self.reserve = borrower, got, reserve
         self.siblings, self.place, self.near = siblings, place, near
         self.slot: int | None = None
 
@@ -50,7 +50,7 @@ class Pool:
         self._held: Counter[Hashable] = Counter()
         self._stuck: set[int] = set()
         self._wishes: list[Wish] = []
-        """In the order in which they came. While a slot is free, none but of who holds as many as it may."""
+        """In the order in which they came. While a slot is free, none but of who must leave it to others."""
         self._changed = threading.Condition()
 
     def memory(self, copier: Copier) -> Buffer:
@@ -168,7 +168,7 @@ class Pool:
         return served
 
     def _may(self, wish: Wish) -> bool:
-        return wish.most is None or self._held[wish.borrower] < wish.most
+        return len(self._free) > wish.reserve or not self._held[wish.borrower]
 
     def _assign(self, wish: Wish) -> int:
         slot = wish.slot = self._placed(wish)

@@ -7,7 +7,7 @@ defect of the core (PD4042): it is logged once with its trace, fails what the jo
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Deadline
@@ -53,7 +53,7 @@ class Jobs:
         bodies: Sequence[Body],
         legs: Sequence[Key] = (),
         *,
-        lanes: Sequence[Hashable],
+        lanes: Mapping[str, int],
         seconds: float,
     ) -> None:
         """Have it done. From the loop thread."""

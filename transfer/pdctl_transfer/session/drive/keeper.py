@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.loop import Loop
-from pdctl_transfer.session.drive.pulse import Vital
+from pdctl_transfer.session.drive.pulse import PULSE, Vital
 from pdctl_transfer.session.drive.workers import Workers
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.identity import Identity
@@ -120,7 +120,7 @@ class Kept:
         self.link, self._trying, self._tries = link, None, 0
         if self._vital is None and link.hello is not None:
             self._vital = Vital(self.address[0], link.hello.pulse)
-            self._owner.workers.submit(self._vital.meet, ("pulse",))
+            self._owner.workers.submit(self._vital.meet, PULSE)
         self._owner.linked(link)
 
     def message(self, link: Link, message: AnyMessage) -> None:
@@ -146,7 +146,7 @@ class Kept:
             self._trying = None
             self._owner.tell(on.LinkFailed(time.monotonic(), self.peer, failure))
             if link.channel.refused and self._vital is not None:
-                self._owner.workers.submit(self._examine, ("pulse",))
+                self._owner.workers.submit(self._examine, PULSE)
         else:
             return
         wait = BACKOFF_S[min(self._tries, len(BACKOFF_S) - 1)]

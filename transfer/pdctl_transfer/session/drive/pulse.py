@@ -11,6 +11,8 @@ import threading
 from typing import Final
 
 KNOCK_S: Final = 1.0
+PULSE: Final = {"pulse": 3}
+"""The lane of jobs that knock."""
 
 _pulses: dict[str, socket.socket] = {}
 _lock: Final = threading.Lock()

@@ -120,18 +120,19 @@ class Stream:
         return all(lane.result.ok for lane in self._lanes) and not self._job.deadline.passed
 
     def _slot(self, leg: LegWork) -> int | None:
-        """Scratch for a piece: as much as all connections can use at a time, at least one slot; None once a write has
-        failed, which may keep what would be waited for. Raises PD4041."""
-        borrower = leg.partner.hello.incarnation
+        """Scratch for a piece: as much as all connections can use at a time, at least one slot, never all of it; None
+        once a write has failed, which may keep what would be waited for. Raises PD4041."""
+        borrower, scratch = leg.partner.hello.incarnation, self._on.scratch
+        most = min(AHEAD * len(self._lanes), max(1, scratch.slots - scratch.reserve))
         while self._flying:
-            if len(self._flying) < AHEAD * len(self._lanes):
-                slot = self._on.scratch.take(borrower)
+            if len(self._flying) < most:
+                slot = scratch.take(borrower)
                 if slot is not None:
                     return slot
             self._wait()
             if not all(lane.result.ok for lane in self._lanes):
                 return None
-        return self._on.scratch.wait(self._job.deadline, borrower)
+        return scratch.wait(self._job.deadline, borrower)
 
     def _see(self) -> None:
         """Take note of the oldest that have landed."""

@@ -1,26 +1,25 @@
 """Threads for what blocks: fabric writes, copies, proofs.
 
-A fabric call cannot be interrupted (a frozen peer holds one for half a minute). So jobs for one peer, a *lane*, hold at
-most LANE threads; a job that overstays no longer counts, and another thread takes its place; one that is not wanted any
-more is abandoned. Threads are daemons, an interpreter can exit over them.
+A fabric call cannot be interrupted (a frozen peer holds one for half a minute). So jobs for one peer, a *lane*, hold no
+more than so many threads; a job that overstays no longer counts, and another thread takes its place; one that is not
+wanted any more is abandoned. Threads are daemons, an interpreter can exit over them.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 Job = Callable[[], object]
 
-LANE: Final = 3
-"""Jobs of one lane that run at once: one on the wire, one that gathers the next, one that ends."""
+NO_LANES: Final[Mapping[str, int]] = {}
 OVERSTAY_S: Final = 1.0
 
 
 class _Task(NamedTuple):
     job: Job
-    lanes: Sequence[Hashable]
+    lanes: Mapping[str, int]
 
 
 class _Run(NamedTuple):
@@ -40,15 +39,15 @@ class Workers:
         self._ready = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._running: dict[threading.Thread, _Run] = {}
-        self._lanes: dict[Hashable, int] = {}
+        self._lanes: dict[str, int] = {}
         self._dropped: set[threading.Thread] = set()
         """Threads whose job was abandoned: they end when it returns."""
         self._idle = 0
         self._serial = 0
         self._closed = False
 
-    def submit(self, job: Job, lanes: Sequence[Hashable] = ()) -> bool:
-        """Queue a job; False, and nothing happens, once closed."""
+    def submit(self, job: Job, lanes: Mapping[str, int] = NO_LANES) -> bool:
+        """Queue a job; False, and nothing happens, once closed. `lanes`: how many of each may run at once."""
         with self._ready:
             if self._closed:
                 return False
@@ -103,7 +102,7 @@ class Workers:
             thread.start()
 
     def _fits(self, task: _Task) -> bool:
-        return all(self._lanes.get(lane, 0) < LANE for lane in task.lanes)
+        return all(self._lanes.get(lane, 0) < most for lane, most in task.lanes.items())
 
     def _next(self) -> _Task | None:
         task = next((task for task in self._queue if self._fits(task)), None)
