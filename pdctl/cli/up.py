@@ -73,6 +73,7 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     """Ports that are not in the file are shown as chosen now; the run chooses again."""
     import shlex
 
+    from pdctl.redact import hide_argv, hide_env
     from pdctl.up.phases import PHASES
     from pdctl.up.plan import make_plan
 
@@ -80,7 +81,9 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     notes = {one.unit.name: one.notes for one in plan.engines}
     if output is Format.json:
         phases = [{"name": one.name, "says": one.says, "skipped": one.name in skipped} for one in PHASES]
-        units = [{"name": u.name, "role": u.role, "argv": shown(u.argv), "env": redacted(u.env)} for u in plan.units]
+        units = [
+            {"name": u.name, "role": u.role, "argv": hide_argv(u.argv), "env": hide_env(u.env)} for u in plan.units
+        ]
         result_json({"fleet": loaded.fleet.name, "url": plan.url, "phases": phases, "units": units})
         return
     width = max(len(phase.name) for phase in PHASES)
@@ -90,22 +93,5 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
         result(f"\n{unit.name}")
         for note_ in notes.get(unit.name, ()):
             result(f"  # {note_}")
-        env = "".join(f"{name}={shlex.quote(value)} " for name, value in redacted(unit.env).items())
-        result(f"  {env}{shlex.join(shown(unit.argv))}")
-
-
-def redacted(env: Any) -> dict[str, str]:
-    """Variables, with the values of those that sound secret left out."""
-    return {name: "…" if _sounds_secret(name) else value for name, value in env.items()}
-
-
-def shown(argv: Any) -> list[str]:
-    """A command line, with the words after flags that sound secret left out."""
-    after = ("", *argv)
-    return [
-        "…" if flag.startswith("--") and _sounds_secret(flag) else word for flag, word in zip(after, argv, strict=False)
-    ]
-
-
-def _sounds_secret(name: str) -> bool:
-    return name.upper().endswith(("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"))
+        env = "".join(f"{name}={shlex.quote(value)} " for name, value in hide_env(unit.env).items())
+        result(f"  {env}{shlex.join(hide_argv(unit.argv))}")
