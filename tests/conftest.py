@@ -3,9 +3,12 @@
 import os
 import tomllib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.hostile import MODES, hostile
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.toml")
 
@@ -52,3 +55,10 @@ def _fabric_settings_end_with_the_test() -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith(("MC_", "UCX_"))]:
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture
+def hostiles() -> Iterator[dict[str, int]]:
+    """The port of a server for each harm that one can do."""
+    with ExitStack() as stack:
+        yield {mode: stack.enter_context(hostile(mode)) for mode in MODES}

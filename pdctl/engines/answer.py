@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pdctl.engines import http
+from pdctl.engines.deadline import Deadline
 
 Prompt = str | Sequence[int]
 """Text, or token ids."""
@@ -71,19 +72,20 @@ def without_logprobs(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in ("logprobs", "return_tokens_as_token_ids")}
 
 
-def post(url: str, body: Mapping[str, Any], timeout_s: float) -> Any:
+def post(url: str, body: Mapping[str, Any], deadline_s: float, key: str | None = None) -> Any:
     """The answer to a request, if need be without logprobs. Raises Unreachable."""
+    deadline = Deadline(deadline_s)
     try:
-        return http.post_json(f"{url}/v1/completions", body, timeout_s)
+        return http.post_json(f"{url}/v1/completions", body, deadline_s, key=key)
     except http.Rejected as failure:
         if "logprob" not in str(failure):
             raise
-        return http.post_json(f"{url}/v1/completions", without_logprobs(body), timeout_s)
+        return http.post_json(f"{url}/v1/completions", without_logprobs(body), deadline.left(), key=key)
 
 
-def complete(url: str, model: str, prompt: Prompt, tokens: int, timeout_s: float) -> Answer:
+def complete(url: str, model: str, prompt: Prompt, tokens: int, deadline_s: float, key: str | None = None) -> Answer:
     """Ask an engine that serves alone, or a router. Raises Unreachable; ValueError where what comes is no answer."""
-    return from_completion(post(url, request(model, prompt, tokens), timeout_s))
+    return from_completion(post(url, request(model, prompt, tokens), deadline_s, key))
 
 
 def from_completion(document: Any) -> Answer:

@@ -1,74 +1,105 @@
-"""JSON over HTTP to engines and routers, with the standard library.
+"""JSON over HTTP to engines and routers. Whatever the other side does costs one answer, never the command.
 
-Not httpx: `pdctl status` must answer at once, and these are private addresses on which a proxy from the environment
-(`http_proxy`, common on clusters) must never be used.
+A call has one deadline, from looking up the name to the last byte, and a limit on the bytes that it takes. Addresses
+are private: no proxy from the environment is used, and no redirect is followed.
 """
 
-import http.client
 import json
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Final
+
+from pdctl.engines.deadline import Deadline
+
+LIMIT_BYTES: Final = 2 << 20
+"""Of an answer, unless said: as objects in memory it may become thirty times as much."""
+_SHOWN: Final = 300
 
 
 class Unreachable(Exception):
-    """No usable answer: refused, timed out, cut off, or not HTTP."""
+    """No usable answer: refused, timed out, cut off, too long, or not what was asked for. One line of clean text."""
 
 
 class Rejected(Unreachable):
     """The request itself was not accepted: a status of the 400s."""
 
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 def request(
-    url: str, *, body: Any = None, timeout_s: float = 10.0, headers: dict[str, str] | None = None
+    url: str,
+    *,
+    method: str | None = None,
+    body: Any = None,
+    key: str | None = None,
+    deadline_s: float = 10.0,
+    limit_bytes: int = LIMIT_BYTES,
 ) -> tuple[int, bytes]:
-    """Status and body of one GET, or POST where there is a body. Raises Unreachable."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=timeout_s)
-    path = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
+    """Status and body of one request: GET, or POST where there is a body, unless `method` says otherwise.
+
+    key: sent as a bearer token. limit_bytes: of the answer's body; 0 asks for the status alone. Raises Unreachable.
+    """
+    from pdctl.engines.wire import Oversized, exchange
+
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"}
+    content = None
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+        content = json.dumps(body).encode()
+    verb = method or ("GET" if body is None else "POST")
     try:
-        if body is None:
-            connection.request("GET", path, headers=headers or {})
-        else:
-            content = json.dumps(body).encode()
-            connection.request("POST", path, content, {"Content-Type": "application/json", **(headers or {})})
-        response = connection.getresponse()
-        return response.status, response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise Unreachable(f"{url}: {_reason(error)}") from error
-    finally:
-        connection.close()
+        return exchange(verb, url, headers, content, Deadline(deadline_s), limit_bytes)
+    except Oversized:
+        raise Unreachable(f"{url}: an answer of more than {_bytes(limit_bytes)}") from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{url}: {_reason(error, deadline_s)}") from error
 
 
-def get_json(url: str, timeout_s: float = 10.0) -> Any:
+def get_json(url: str, deadline_s: float = 10.0, *, key: str | None = None, limit_bytes: int = LIMIT_BYTES) -> Any:
     """The JSON document at `url`. Raises Unreachable, also for another status than 200 or a body that is not JSON."""
-    return _decoded(url, *request(url, timeout_s=timeout_s))
+    return decoded(url, *request(url, key=key, deadline_s=deadline_s, limit_bytes=limit_bytes))
 
 
-def post_json(url: str, body: Any, timeout_s: float = 30.0) -> Any:
+def post_json(url: str, body: Any, deadline_s: float = 30.0, *, key: str | None = None) -> Any:
     """The JSON answer to a JSON body. Raises Unreachable, also for another status than 200."""
-    return _decoded(url, *request(url, body=body, timeout_s=timeout_s))
+    return decoded(url, *request(url, body=body, key=key, deadline_s=deadline_s))
 
 
-def answers(url: str, timeout_s: float = 1.0) -> bool:
-    """Whether a GET comes back with 200."""
+def answers(url: str, deadline_s: float = 1.0, *, key: str | None = None) -> bool:
+    """Whether a GET comes back with 200; its body is not read."""
     try:
-        return request(url, timeout_s=timeout_s)[0] == 200
+        return request(url, key=key, deadline_s=deadline_s, limit_bytes=0)[0] == 200
     except Unreachable:
         return False
 
 
-def _decoded(url: str, status: int, content: bytes) -> Any:
+def decoded(url: str, status: int, content: bytes) -> Any:
+    """The document of an answer with status 200. Raises Unreachable, Rejected for a status of the 400s."""
     if status != 200:
-        text = content.decode("utf-8", "replace").strip()
-        kind = Rejected if 400 <= status < 500 else Unreachable
-        raise kind(f"{url}: HTTP {status}: {text[:300] or '(empty)'}")
+        message = f"{url}: HTTP {status}: {excerpt(content) or '(empty)'}"
+        raise Rejected(message, status) if 400 <= status < 500 else Unreachable(message)
     try:
         return json.loads(content)
+    except RecursionError:
+        raise Unreachable(f"{url}: not JSON of a usable depth") from None
     except ValueError:
-        raise Unreachable(f"{url}: not JSON: {content[:80]!r}") from None
+        raise Unreachable(f"{url}: not JSON: {excerpt(content, 80) or '(empty)'}") from None
 
 
-def _reason(error: Exception) -> str:
+def excerpt(content: bytes, length: int = _SHOWN) -> str:
+    """The beginning of a body for an error: one line, nothing that a terminal would obey."""
+    text = " ".join(content[: 8 * length].decode("utf-8", "replace").split())
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:length])
+
+
+def _reason(error: Exception, deadline_s: float) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
+        return f"no answer in time ({deadline_s:.3g} s)"
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return excerpt(str(text).lower().encode("utf-8", "replace"), 200)
+
+
+def _bytes(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count} bytes"

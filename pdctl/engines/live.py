@@ -8,13 +8,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from pdctl.engines.http import Unreachable, request
+from pdctl.engines.http import LIMIT_BYTES, Unreachable, excerpt, request
 from pdctl_transfer.layout.manifest import Manifest
-from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
+from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins.peer import ROUTE
 
 ABSENT: Final = (404, 405)
 """What a server says of a route that it does not have."""
+LAYOUT_BYTES: Final = 2 * LIMIT_BYTES
+"""A hundred times the layout of a model of 48 layers."""
 
 
 class Running(Struct, frozen=True):
@@ -25,6 +27,8 @@ class Running(Struct, frozen=True):
     engine: str
     host: str
     ports: Mapping[str, int]
+    key: str | None = None
+    """What it asks for as a bearer token."""
 
     @property
     def url(self) -> str:
@@ -43,20 +47,20 @@ Collector = Callable[[Running, float], Manifest]
 def over_http(running: Running, timeout_s: float) -> Manifest:
     """`GET /pdctl/layout`, which the reference engine serves."""
     url = f"{running.url}{ROUTE}"
-    layout = from_url(url, timeout_s)
+    layout = from_url(url, timeout_s, running.key)
     if layout is None:
         raise CollectError(f"{url}: no layout is served there")
     return layout
 
 
-def from_url(url: str, timeout_s: float) -> Manifest | None:
+def from_url(url: str, deadline_s: float, key: str | None = None) -> Manifest | None:
     """The layout at a URL, None where nothing like it is served there. Raises CollectError or ManifestError."""
     try:
-        status, body = request(url, timeout_s=timeout_s)
+        status, body = request(url, key=key, deadline_s=deadline_s, limit_bytes=LAYOUT_BYTES)
     except Unreachable as failure:
         raise CollectError(str(failure)) from failure
     if status in ABSENT:
         return None
     if status != 200:
-        raise CollectError(f"{url}: HTTP {status}: {body.decode('utf-8', 'replace')[:200]}")
-    return decode_manifest(body[: MAX_BYTES + 1], url)
+        raise CollectError(f"{url}: HTTP {status}: {excerpt(body)}")
+    return decode_manifest(body, url)

@@ -12,6 +12,8 @@ from pdctl.up.context import Bringup
 from pdctl.up.parallel import each
 
 POLL_S = 0.1
+ANSWER_S = 1.0
+"""For one answer of a starting unit, which is asked again."""
 TAIL_BYTES = 8192
 
 
@@ -43,7 +45,8 @@ def wait_ready(run: Bringup, gates: Sequence[Gate]) -> None:
     restarts = {gate.unit.name: run.launcher.status(gate.unit.name).restarts for gate in gates}
     waiting = list(gates)
     while waiting:
-        ready = each(lambda gate: answers(gate.url), waiting)
+        left = began - time.monotonic()
+        ready = each(lambda gate: answers(gate.url, min(ANSWER_S, max(gate.deadline_s + left, 0.1))), waiting)
         waiting = [gate for gate, is_ready in zip(waiting, ready, strict=True) if not is_ready]
         for gate in waiting:
             _check_alive(run.launcher, gate.unit, restarts)

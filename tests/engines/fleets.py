@@ -127,7 +127,7 @@ class Fleet:
             "ignore_eos": True,
         }
         try:
-            status, content = request(f"{self.url(unit)}/v1/completions", body=body, timeout_s=180)
+            status, content = request(f"{self.url(unit)}/v1/completions", body=body, deadline_s=180)
         except Unreachable as failure:
             return 0, str(failure)
         if status != 200:

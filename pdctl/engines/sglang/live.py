@@ -8,32 +8,37 @@ model's config.json where that lies on this host.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pdctl.engines.http import Unreachable, get_json
+from pdctl.engines.deadline import Deadline
+from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
 from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins.peer import ROUTE
 
+_INFO_BYTES: Final = 2 * LIMIT_BYTES
+"""Each rank's layout and last events are in it."""
+
 
 def collect(running: Running, timeout_s: float) -> Manifest:
     """The engine's layout. Raises CollectError with every way that was tried, or ManifestError."""
+    deadline = Deadline(timeout_s)
     if "bootstrap" in running.ports:
         url = f"http://{running.host}:{running.ports['bootstrap']}{ROUTE}"
-        layout = from_url(url, timeout_s)
+        layout = from_url(url, deadline.left())
         if layout is not None:
             return layout
-    return _from_server_info(running, timeout_s)
+    return _from_server_info(running, deadline.left())
 
 
-def _from_server_info(running: Running, timeout_s: float) -> Manifest:
+def _from_server_info(running: Running, deadline_s: float) -> Manifest:
     url = f"{running.url}/server_info"
     try:
-        info = get_json(url, timeout_s)
+        info = get_json(url, deadline_s, key=running.key, limit_bytes=_INFO_BYTES)
     except Unreachable as failure:
         raise CollectError(str(failure)) from failure
     if not isinstance(info, Mapping):
@@ -42,7 +47,10 @@ def _from_server_info(running: Running, timeout_s: float) -> Manifest:
     inner = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
     plugin = inner.get("pdctl")
     if isinstance(plugin, Mapping) and "layout" in plugin:
-        return decode_manifest(json.dumps(plugin["layout"]).encode(), url)
+        try:
+            return decode_manifest(json.dumps(plugin["layout"]).encode(), url)
+        except RecursionError as failure:
+            raise CollectError(f"{url}: nested too deeply") from failure
     return resolved(info, url)
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from pdctl.engines.http import Unreachable, get_json
+from pdctl.engines.deadline import Deadline
+from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
 from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
 from pdctl_transfer.layout.manifest import Manifest, Role
@@ -23,17 +24,28 @@ from pdctl_transfer.plugins.peer import ROUTE
 from pdctl_transfer.plugins.vllm_layout import of_peer
 
 _ASK: Final = b"get_meta_msg"
+_MEANINGLESS: Final = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    ArithmeticError,
+    StopIteration,
+    RecursionError,
+)
+"""What numbers and names that mean nothing may bring; msgspec's DecodeError is a ValueError."""
 
 
 def collect(running: Running, timeout_s: float) -> Manifest:
     """The engine's layout. Raises CollectError or ManifestError."""
-    layout = from_url(f"{running.url}{ROUTE}", timeout_s)
+    deadline = Deadline(timeout_s)
+    layout = from_url(f"{running.url}{ROUTE}", deadline.left(), running.key)
     if layout is not None:
         return layout
     port = running.ports.get("side_channel")
     if port is None:
         raise CollectError(f"no pdctl plugin in {running.name}, and it has no NIXL side channel")
-    return without_plugin(running, ask(running.host, port, timeout_s), timeout_s)
+    return without_plugin(running, ask(running.host, port, deadline.left()), deadline.left())
 
 
 def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
@@ -47,12 +59,14 @@ def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
         with context.socket(zmq.REQ) as socket:
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
+            socket.setsockopt(zmq.SNDTIMEO, int(timeout_s * 1000))
+            socket.setsockopt(zmq.MAXMSGSIZE, LIMIT_BYTES)
             socket.connect(f"tcp://{host}:{port}")
             socket.send(msgspec.msgpack.encode((_ASK, 0, 0)))
             answer = msgspec.msgpack.decode(socket.recv_multipart()[0])
     except zmq.ZMQError as failure:
         raise CollectError(f"side channel {host}:{port}: {failure}".lower()) from failure
-    except msgspec.DecodeError as failure:
+    except (msgspec.DecodeError, RecursionError) as failure:
         raise CollectError(f"side channel {host}:{port}: not a handshake answer: {failure}") from failure
     finally:
         context.term()
@@ -69,7 +83,7 @@ def without_plugin(running: Running, answer: Mapping[str, Any], timeout_s: float
     role: Role = "prefill" if running.role == "prefill" else "decode"
     try:
         metadata = SimpleNamespace(**msgspec.msgpack.decode(answer["agent_metadata_bytes"]))
-        served = get_json(f"{running.url}/v1/models", timeout_s)["data"][0]
+        served = get_json(f"{running.url}/v1/models", timeout_s, key=running.key)["data"][0]
         config, source = read_config(Path(str(served["root"])))
         name = str(served["id"]).rsplit("/", 1)[-1]
         asked = Request(engine="vllm", role=role, config=config, config_source=source, model_name=name)
@@ -77,7 +91,7 @@ def without_plugin(running: Running, answer: Mapping[str, Any], timeout_s: float
         whole = derive(asked).manifest
         tp = _tp(whole, metadata)
         own = derive(replace(asked, tp=tp)).manifest
-    except (Unreachable, InputError, KeyError, IndexError, TypeError, AttributeError, msgspec.DecodeError) as failure:
+    except (Unreachable, InputError, *_MEANINGLESS) as failure:
         raise CollectError(
             f"no pdctl plugin in {running.name}, and its layout cannot be rebuilt: {failure}"
         ) from failure
