@@ -8,6 +8,7 @@ import json
 from typing import Any, Final
 
 from pdctl.engines.deadline import Deadline
+from pdctl.redact import clean_line
 
 LIMIT_BYTES: Final = 2 << 20
 """Of an answer, unless said: as objects in memory it may become thirty times as much."""
@@ -91,7 +92,7 @@ def decoded(url: str, status: int, content: bytes) -> Any:
 def excerpt(content: bytes, length: int = _SHOWN) -> str:
     """The beginning of a body for an error: one line, nothing that a terminal would obey."""
     text = " ".join(content[: 8 * length].decode("utf-8", "replace").split())
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text[:length])
+    return clean_line(text[:length])
 
 
 def _reason(error: Exception, deadline_s: float) -> str:

@@ -45,8 +45,7 @@ def wait_ready(run: Bringup, gates: Sequence[Gate]) -> None:
     restarts = {gate.unit.name: run.launcher.status(gate.unit.name).restarts for gate in gates}
     waiting = list(gates)
     while waiting:
-        left = began - time.monotonic()
-        ready = each(lambda gate: answers(gate.url, min(ANSWER_S, max(gate.deadline_s + left, 0.1))), waiting)
+        ready = each(lambda gate: answers(gate.url, _patience(gate, began)), waiting)
         waiting = [gate for gate, is_ready in zip(waiting, ready, strict=True) if not is_ready]
         for gate in waiting:
             _check_alive(run.launcher, gate.unit, restarts)
@@ -55,6 +54,11 @@ def wait_ready(run: Bringup, gates: Sequence[Gate]) -> None:
         if waiting:
             run.events.progress(_what_they_do(run.launcher, waiting))
             time.sleep(POLL_S)
+
+
+def _patience(gate: Gate, began: float) -> float:
+    """Seconds for one answer: no more than the gate has left, and enough to be asked once more at its end."""
+    return min(ANSWER_S, max(began + gate.deadline_s - time.monotonic(), POLL_S))
 
 
 def _check_alive(launcher: Launcher, unit: Unit, restarts: Mapping[str, int]) -> None:

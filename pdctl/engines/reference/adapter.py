@@ -121,9 +121,10 @@ class ReferenceEngine:
         document = sent[1].result()
         try:
             answer = from_generate(document)
-        except ValueError as error:
-            raise GateError(f"{decode.name}: {error}", code="PD3008") from error
-        return Probe(answer, document["meta_info"]["prompt_tokens_computed"], time.monotonic() - began)
+            recomputed = int(document["meta_info"]["prompt_tokens_computed"])
+        except (ValueError, TypeError, LookupError) as error:
+            raise GateError(f"{decode.name}: no answer of a reference engine: {error}", code="PD3008") from error
+        return Probe(answer, recomputed, time.monotonic() - began)
 
 
 ADAPTER = ReferenceEngine()
