@@ -21,6 +21,7 @@ _EXPECTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+_POOL = "a pool (a mapping), or a list of pools"
 _WORDS = {
     "string_pattern_mismatch": "lower-case letters, digits and hyphens, at most 63",
     "too_short": "at least one",
@@ -48,12 +49,19 @@ def _fault(detail: ErrorDetails, document: Document) -> FleetFileError:
             return FleetFileError(f"{dotted}: missing", where=where, code="PD0005", hint=_describe(detail["loc"]))
     if "[key]" in detail["loc"]:
         message = f"{dotted}: found the key {json.dumps(detail['input'], default=str)}, expected {_expected(detail)}"
-        return FleetFileError(message, where=where, code="PD0004", hint="quote it")
+        return FleetFileError(message, where=where, code="PD0004")
     found = json.dumps(dig(document.data, key), default=str, ensure_ascii=False)
     found = found if len(found) <= 60 else f"{found[:57]}…"
-    expected = _expected(detail)
+    expected = _POOL if _is_pool(detail) else _expected(detail)
     message = f"{dotted}: found {found}, expected {expected}"
     return FleetFileError(message, where=where, code="PD0004", hint=_suggest(detail, dig(document.data, key), expected))
+
+
+def _is_pool(detail: ErrorDetails) -> bool:
+    """Whether a role stands here: one pool, or a list of them."""
+    loc = detail["loc"]
+    place = len(loc) == (2 if loc[:1] == ("roles",) else 1)
+    return place and loc[0] in ("prefill", "decode", "roles") and detail["type"] == "list_type"
 
 
 def as_written(loc: tuple[str | int, ...], data: Any) -> Key:
@@ -97,6 +105,8 @@ def _suggest(detail: ErrorDetails, found: Any, expected: str) -> str | None:
     if detail["type"] == "literal_error":
         close = difflib.get_close_matches(str(found), _choices(detail), n=1)
         return f'did you mean "{close[0]}"?' if close else None
+    if expected == _POOL and found is None:
+        return "write {} for a pool that leaves everything to the defaults"
     if expected == "text" and isinstance(found, bool):
         return f'YAML reads this word as {json.dumps(found)}; quote it: "yes", "no", "true", "false"'
     if expected == "a whole number" and isinstance(found, str) and found.strip().isdigit():

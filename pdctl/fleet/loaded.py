@@ -29,6 +29,10 @@ class LoadedFleet:
         written = as_written(parts, self._document.data)
         return self._document.where(written) if written in self._document.lines else DEFAULT
 
+    def as_key(self, parts: Key) -> str:
+        """A location in the model as the dotted key that the file writes."""
+        return ".".join(map(str, as_written(parts, self._document.data)))
+
     def where(self, key: str) -> str:
         """`file:line` of a dotted key, or of what stands around it if the key is not in the file."""
         parts: Key = tuple(int(part) if part.isdigit() else part for part in key.split("."))

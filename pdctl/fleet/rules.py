@@ -5,15 +5,18 @@ from collections.abc import Iterator
 
 from pdctl.errors import FleetFileError
 from pdctl.fleet.loaded import LoadedFleet
+from pdctl.fleet.texts import judge_texts, misplaced
 
 _RESERVED = ("router",)
+HIGHEST = 65535
+"""The last port that there is."""
 
 
 def judge(loaded: LoadedFleet) -> None:
     """Raise the first fault (FleetFileError), the rest in its `others`."""
-    faults = [*_names(loaded), *_ports(loaded), *_args(loaded)]
+    faults = list(misplaced(loaded)) or [*_names(loaded), *_ports(loaded), *_args(loaded), *judge_texts(loaded)]
     if faults:
-        first, *others = faults
+        first, *others = sorted(faults, key=lambda fault: int((fault.where or "").rpartition(":")[2] or 0))
         first.others = tuple(others)
         raise first
 
@@ -38,6 +41,12 @@ def _ports(loaded: LoadedFleet) -> Iterator[FleetFileError]:
     for pool in loaded.pools():
         for purpose, port in pool.ports.items():
             key = f"{pool.key}.ports.{purpose}"
+            last = port + max((pool.place(index)[1] for index in range(pool.replicas)), default=0)
+            if last > HIGHEST:
+                message = f"{key}: found {port}, but replicas count up from it, and the last would have {last}"
+                hint = f"give {port - (last - HIGHEST)} at most"
+                yield FleetFileError(message, where=loaded.where(key), code="PD0004", hint=hint)
+                continue
             for index in range(pool.replicas):
                 host, step = pool.place(index)
                 other = taken.setdefault((host, port + step), key)

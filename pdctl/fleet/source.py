@@ -4,6 +4,8 @@ Read from PyYAML's node tree rather than through its constructors, because those
 two equal keys win in silence, and expand aliases without bound.
 """
 
+import json
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +18,9 @@ from pdctl.errors import FleetFileError
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 100_000
+
+_NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_PLAIN_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*(e[-+]?[0-9]+)?|\.inf|\.nan)", re.IGNORECASE)
 
 Key = tuple[str | int, ...]
 
@@ -61,6 +66,11 @@ def parse(content: bytes, path: str) -> Document:
         document.data = _Reader(loader, document).value(root, ())
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, path) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        message = f"the control character {_named(error.character)}, which YAML does not take"
+        hint = 'where a value needs it, write it as an escape in double quotes: "\\e"'
+        raise FleetFileError(message, where=f"{path}:{line}", code="PD0006", hint=hint) from None
     except yaml.YAMLError as error:
         raise FleetFileError(" ".join(str(error).split()), where=path, code="PD0006") from error
     except RecursionError:
@@ -75,6 +85,11 @@ def _decode(content: bytes, path: str) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         message = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise FleetFileError(message, where=f"{path}:{line}", code="PD0006", hint="save the file as UTF-8") from None
+
+
+def _named(character: Any) -> str:
+    """U+001B, of a character or its number."""
+    return f"U+{character if isinstance(character, int) else ord(character):04X}"
 
 
 def _syntax(error: yaml.MarkedYAMLError, path: str) -> FleetFileError:
@@ -101,39 +116,54 @@ class _Reader:
     def value(self, node: yaml.Node, key: Key) -> Any:
         with self._inside(node):
             if isinstance(node, yaml.MappingNode):
-                pairs = self._pairs(node).items()
+                pairs = self._pairs(node, key).items()
                 return {name: self._at(pair[0], pair[1], (*key, name)) for name, pair in pairs}
             if isinstance(node, yaml.SequenceNode):
                 return [self._at(item, item, (*key, index)) for index, item in enumerate(node.value)]
+            self._refuse_old_number(node, key)
             return self._loader.construct_object(node)
+
+    def _refuse_old_number(self, node: yaml.Node, key: Key) -> None:
+        """YAML 1.1 reads 020 as 16, 1:30 as 90 and 1_6 as 16: whoever wrote that meant something else."""
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in _NUMBERS or node.style is not None:
+            return
+        if _PLAIN_NUMBER.fullmatch(node.value):
+            return
+        read = self._loader.construct_object(node)
+        message = f"{_dotted(key)}: found {node.value}, which YAML reads as {read}"
+        hint = f'write {read}, or "{node.value}" in quotes where text is meant'
+        raise self._fault(node, message, "PD0004", hint)
 
     def _at(self, mark: yaml.Node, node: yaml.Node, key: Key) -> Any:
         self._document.lines[key] = _line(mark)
         return self.value(node, key)
 
-    def _pairs(self, node: yaml.MappingNode) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
+    def _pairs(self, node: yaml.MappingNode, key: Key) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
         """Key and value nodes by key; `<<` brings in those of other mappings, under the mapping's own."""
         own: dict[Any, tuple[yaml.Node, yaml.Node]] = {}
         merged: dict[Any, tuple[yaml.Node, yaml.Node]] = {}
         for name_node, value_node in node.value:
             if name_node.tag == "tag:yaml.org,2002:merge":
                 for source in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
-                    merged = {**self._merged(source), **merged}
+                    merged = {**self._merged(source, key), **merged}
                 continue
             name = self._loader.construct_object(name_node, deep=True)
             if not isinstance(name, Hashable):
                 raise self._fault(name_node, "a key must be a word", "PD0006")
+            if not isinstance(name, str):
+                message = f"{_dotted(key)}: found the key {json.dumps(name, default=str)}, expected text"
+                raise self._fault(name_node, message, "PD0004", "quote it")
             if name in own:
                 first = _line(own[name][0])
                 raise self._fault(name_node, f"{name}: given twice, first in line {first}", "PD0007")
             own[name] = (name_node, value_node)
         return {**merged, **own}
 
-    def _merged(self, source: yaml.Node) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
+    def _merged(self, source: yaml.Node, key: Key) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
         if not isinstance(source, yaml.MappingNode):
             raise self._fault(source, "`<<` takes a mapping or a list of mappings", "PD0006")
         with self._inside(source):
-            return self._pairs(source)
+            return self._pairs(source, key)
 
     @contextmanager
     def _inside(self, node: yaml.Node) -> Iterator[None]:
@@ -147,8 +177,12 @@ class _Reader:
         yield
         self._open.discard(id(node))
 
-    def _fault(self, node: yaml.Node, message: str, code: str) -> FleetFileError:
-        return FleetFileError(message, where=f"{self._document.path}:{_line(node)}", code=code)
+    def _fault(self, node: yaml.Node, message: str, code: str, hint: str | None = None) -> FleetFileError:
+        return FleetFileError(message, where=f"{self._document.path}:{_line(node)}", code=code, hint=hint)
+
+
+def _dotted(key: Key) -> str:
+    return ".".join(map(str, key)) or "the file"
 
 
 def _line(node: yaml.Node) -> int:

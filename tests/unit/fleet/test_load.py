@@ -49,7 +49,20 @@ def fault(**changes: str | None) -> FleetFileError:
             "write it without quotes",
         ),
         ({"decode": "{attn_tp: 1.5}"}, "f.yaml:6", "decode.attn_tp: found 1.5, expected a whole number", None),
-        ({"decode": "7"}, "f.yaml:6", "decode: found 7, expected a list", None),
+        ({"decode": "7"}, "f.yaml:6", "decode: found 7, expected a pool (a mapping), or a list", None),
+        (
+            {"prefill": ""},
+            "f.yaml:5",
+            "prefill: found null, expected a pool (a mapping), or a list of pools",
+            "write {} for a pool",
+        ),
+        (
+            {"roles": "{prefill: {}}"},
+            "f.yaml:7",
+            "roles.prefill: prefill has its own place",
+            "write `prefill:` at the top of the file",
+        ),
+        ({"roles": "{aggregat: {}}"}, "f.yaml:7", "roles.aggregat: unknown role", 'did you mean "aggregate"?'),
         ({"decode": "[]"}, "f.yaml:6", "decode: found [], expected at least one", None),
         ({"name": "no"}, "f.yaml:2", "name: found false, expected text", None),
         ({"name": "My Fleet"}, "f.yaml:2", 'name: found "My Fleet", expected lower-case letters', None),
@@ -76,6 +89,85 @@ def test_a_wrong_value_is_told_with_what_would_be_right(
     assert (error.code, error.where) == ("PD0004", where)
     assert error.message.startswith(message)
     assert hint is None or (error.hint or "").startswith(hint)
+
+
+@pytest.mark.code("PD0004")
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"model": "{path: ''}"}, "model.path: found ''"),
+        ({"model": r'{path: "a\0b"}'}, r"model.path: found 'a\x00b'"),
+        ({"router": "{host: not a host}"}, "router.host: found 'not a host'"),
+        ({"router": "{host: ''}"}, "router.host: found ''"),
+        ({"prefill": "{hosts: []}"}, "prefill.hosts: found []"),
+        ({"prefill": "{hosts: ['']}"}, "prefill.hosts.0: found ''"),
+        ({"decode": "{hosts: [a, '-oProxyCommand=touch x']}"}, "decode.hosts.1: found '-oProxyCommand=touch x'"),
+        ({"decode": "{hosts: ['a;b']}"}, "decode.hosts.0: found 'a;b'"),
+        ({"decode": "{devices: ['a/../b']}"}, "decode.devices.0: found 'a/../b'"),
+        ({"decode": "{devices: ['0', '']}"}, "decode.devices.1: found ''"),
+        ({"transfer": "{devices: ['mlx5_0,mlx5_1']}"}, "transfer.devices.0: found 'mlx5_0,mlx5_1'"),
+        ({"decode": "[{name: a}, {name: b, environment: ''}]"}, "decode.1.environment: found ''"),
+        ({"prefill": r'{env: {X: "a\0b"}}'}, r"prefill.env.X: found 'a\x00b'"),
+        ({"prefill": r'{args: [--a, "\0"]}'}, r"prefill.args.1: found '\x00'"),
+        ({"transfer": r'{options: {a: {b: ["\0"]}}}'}, r"transfer.options.a.b.0: found '\x00'"),
+    ],
+)
+def test_a_text_that_cannot_be_what_it_stands_for(changes: dict[str, str], key: str) -> None:
+    """Accepted, it would be met by a shell, a kernel or SSH, in whose words nobody finds the line."""
+    error = fault(**changes)
+    line = 3 if "model" in changes else 5 if "prefill" in changes else 6 if "decode" in changes else 7
+    assert (error.code, error.where, error.others) == ("PD0004", f"f.yaml:{line}", ())
+    assert error.message.startswith(f"{key}, expected ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"router": "{host: '::1'}"},
+        {"router": "{host: 0.0.0.0}"},
+        {"prefill": "{hosts: [node-1.rack_2.example, user@10.0.0.1, 'fe80::1%eth0', 127.0.0.1]}"},
+        {"prefill": "{devices: [0, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6, 'MIG-GPU-8932/1/0']}"},
+        {"transfer": "{devices: [mlx5_0, 'mlx5_bond_1:1', rocep1s0f0]}"},
+        {"roles": "{encode: {}, ordinary: {}}"},
+        {"prefill": "{env: {LD_PRELOAD: /x.so, a.b: c, PYTHONPATH: /x, PDCTL_TRANSFER_SECRET: s, EMPTY: ''}}"},
+    ],
+)
+def test_texts_that_can_be_what_they_stand_for(changes: dict[str, str]) -> None:
+    load(**changes)
+
+
+@pytest.mark.code("PD0034")
+@pytest.mark.parametrize("section", ["prefill", "router"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("A=B", "found 'A=B', which no environment can hold"),
+        ("", "found '', which no environment can hold"),
+        ("A B", "found 'A B', which no environment can hold"),
+        ("A\\0", r"found 'A\x00', which no environment can hold"),
+        ("PDCTL_UNIT", "PDCTL_UNIT is set by pdctl"),
+        ("PYTHONSAFEPATH", "PYTHONSAFEPATH is set by pdctl"),
+    ],
+)
+def test_a_variable_that_no_process_can_get_or_that_marks_ours(section: str, name: str, says: str) -> None:
+    error = fault(**{section: f'{{env: {{"{name}": x}}}}'})
+    assert (error.code, error.message) == ("PD0034", f"{section}.env: {says}")
+    assert error.where == ("f.yaml:5" if section == "prefill" else "f.yaml:7")
+
+
+@pytest.mark.code("PD0004")
+@pytest.mark.parametrize(
+    ("pool", "message", "hint"),
+    [
+        ("{replicas: 3, ports: {http: 65535}}", "the last would have 65537", "give 65533 at most"),
+        ("{replicas: 4, hosts: [a, b], ports: {http: 65535}}", "the last would have 65536", "give 65534 at most"),
+    ],
+)
+def test_replicas_do_not_count_past_the_last_port(pool: str, message: str, hint: str) -> None:
+    error = fault(prefill=pool)
+    assert (error.code, error.where, error.hint) == ("PD0004", "f.yaml:5", hint)
+    assert error.message == f"prefill.ports.http: found 65535, but replicas count up from it, and {message}"
+    load(prefill="{replicas: 2, hosts: [a, b], ports: {http: 65535}}")
 
 
 @pytest.mark.code("PD0003")

@@ -58,7 +58,8 @@ def test_a_key_given_twice_is_refused_with_both_lines() -> None:
         ("? [1, 2]\n: x\n", "f.yaml:1", "a key must be a word"),
         ("a:\n  <<: 3\n", "f.yaml:2", "`<<` takes a mapping"),
         ("[" * 5000, "f.yaml", "nested too deeply"),
-        ("a: \x00\n", "f.yaml", "special characters are not allowed"),
+        ("a: \x00\n", "f.yaml:1", "the control character U+0000"),
+        ("a: 1\nb: 2\nc: '\x1b[31m'\n", "f.yaml:3", "the control character U+001B"),
     ],
 )
 def test_what_is_not_yaml_is_told_with_its_line(text: str | bytes, where: str, says: str) -> None:
@@ -66,6 +67,42 @@ def test_what_is_not_yaml_is_told_with_its_line(text: str | bytes, where: str, s
     assert error.code == "PD0006"
     assert (error.where or "").startswith(where)
     assert says in error.message
+
+
+@pytest.mark.code("PD0004")
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("020", "16"), ("1:30", "90"), ("1_6", "16"), ("0x10", "16"), ("0b11", "3"), ("-012", "-10"), ("1_6.5", "16.5")],
+)
+@pytest.mark.parametrize("text", ["a:\n  page_size: {}\n", "a:\n  page_size: [1, {}]\n"])
+def test_numbers_of_yaml_1_1_are_refused_with_what_they_would_be(value: str, read: str, text: str) -> None:
+    """A page size of 020 would be 16, without a word."""
+    error = fault(text.format(value))
+    assert (error.code, error.where) == ("PD0004", "f.yaml:2")
+    assert error.message.startswith("a.page_size")
+    assert error.message.endswith(f"found {value}, which YAML reads as {read}")
+
+
+def test_ordinary_numbers_and_quoted_ones_are_taken() -> None:
+    text = "a: [0, 16, -4, +4, 0.85, .5, 1.0e-5, '020', \"1:30\", 1.2.3, 10.0.0.1]\n"
+    assert parse(text.encode(), "f.yaml").data["a"] == [
+        *(0, 16, -4, 4, 0.85, 0.5, 1e-5),
+        *("020", "1:30", "1.2.3", "10.0.0.1"),
+    ]
+
+
+@pytest.mark.code("PD0004")
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        ("a: 1\n1: 2\n", "f.yaml:2", "the file: found the key 1, expected text"),
+        ("a: 1\nb: {c: 1,\n  null: 2}\n", "f.yaml:3", "b: found the key null, expected text"),
+        ("a: 1\nb: [{yes: 2}]\n", "f.yaml:2", "b.0: found the key true, expected text"),
+    ],
+)
+def test_a_key_that_is_no_text_is_told_where_it_stands(text: str, where: str, message: str) -> None:
+    error = fault(text)
+    assert (error.code, error.where, error.message, error.hint) == ("PD0004", where, message, "quote it")
 
 
 @pytest.mark.code("PD0006")
@@ -101,4 +138,4 @@ def test_no_text_ends_in_anything_but_data_or_a_coded_error(text: str) -> None:
         code = error.code
     else:
         return
-    assert code in ("PD0006", "PD0007")
+    assert code in ("PD0004", "PD0006", "PD0007")
