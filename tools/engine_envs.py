@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pdctl.python import code, module
+
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "engines"
 COMPLETE = ".complete"
 
@@ -86,10 +88,10 @@ def build(environment: Environment) -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             python = folder / "bin" / "python"
             note(f"building {folder.name} (a few minutes, some GB)")
-            run(sys.executable, "-m", "venv", str(folder))
-            run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(environment.lock))
+            run(*module(sys.executable, "venv", str(folder)))
+            run(*module(str(python), "pip", "install", "--quiet", "--no-deps", "-r", str(environment.lock)))
             lay_over(environment, python)
-            run(str(python), "-c", environment.probe, env=os.environ | {"SGLANG_USE_CPU_ENGINE": "1"})
+            run(*code(str(python), environment.probe), env=os.environ | {"SGLANG_USE_CPU_ENGINE": "1"})
             (folder / COMPLETE).touch()
         link(folder, envs() / environment.name)
     return python
@@ -98,7 +100,7 @@ def build(environment: Environment) -> Path:
 def lay_over(environment: Environment, python: Path) -> None:
     """Copy the shims into site-packages."""
     query = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-    site = Path(subprocess.run([python, "-c", query], check=True, capture_output=True, text=True).stdout.strip())
+    site = Path(subprocess.run(code(str(python), query), check=True, capture_output=True, text=True).stdout.strip())
     for file in environment.overlay_files():
         target = site / file.relative_to(environment.overlay)
         target.parent.mkdir(parents=True, exist_ok=True)

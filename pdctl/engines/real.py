@@ -14,6 +14,7 @@ from pdctl.engines.builtin_models import CONFIGS, PREFIX, is_builtin, materialis
 from pdctl.engines.words import interpreter
 from pdctl.errors import InputError
 from pdctl.fleet.model import Fleet, Pool
+from pdctl.python import code, environment
 
 PAIRED: Final = ("prefill", "decode")
 _SYSTEM: Final = "apt-get install libibverbs1 libnuma1 libcurl4"
@@ -102,9 +103,9 @@ class RealEngine:
             mine = [one for one in instances if interpreter(one.pool, self.name) == python]
             commands = [self.command(one) for one in mine]
             done = subprocess.run(
-                [python, "-c", self.parser],
+                code(python, self.parser),
                 input=json.dumps([command.argv[self.skipped_words :] for command in commands]),
-                env=os.environ | dict(commands[0].env) | {"PDCTL_PLUGIN": "off"},
+                env=environment(os.environ, commands[0].env, {"PDCTL_PLUGIN": "off"}),
                 capture_output=True,
                 text=True,
                 timeout=300,

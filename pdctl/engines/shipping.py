@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from pdctl.errors import GateError
+from pdctl.python import code, environment
 from pdctl_transfer import __version__
 
 PACKAGE: Final = "pdctl_transfer"
@@ -134,8 +135,10 @@ def verify(python: str, folder: Path, group: str) -> str:
     info = f"{PACKAGE}-{__version__}.dist-info"
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE, info, group],
-            env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            code(python, _PROBE, info, group),
+            env=environment(
+                {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+            ),
             capture_output=True,
             text=True,
             timeout=60,

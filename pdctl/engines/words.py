@@ -9,6 +9,7 @@ from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
 from pdctl.engines.shipping import core_folder
 from pdctl.errors import InputError
 from pdctl.fleet.model import Pool
+from pdctl.python import search_path
 
 
 def interpreter(pool: Pool, engine: str) -> str:
@@ -76,7 +77,7 @@ def common_environment(instance: Instance) -> dict[str, str]:
 
 def with_core(env: Mapping[str, str], pool: Pool) -> dict[str, str]:
     """An engine's environment with what the pool says on top, and the core first on PYTHONPATH."""
-    path = os.pathsep.join(part for part in (str(core_folder()), pool.env.get("PYTHONPATH", "")) if part)
+    path = search_path(str(core_folder()), pool.env.get("PYTHONPATH", ""))
     return {**env, **pool.env, "PYTHONPATH": path}
 
 

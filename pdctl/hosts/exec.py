@@ -13,6 +13,7 @@ from typing import IO, Protocol
 from msgspec import Struct
 
 from pdctl.errors import HostError
+from pdctl.python import environment
 
 LOCAL_NAMES = ("", "localhost", "127.0.0.1", "::1")
 SSH_OPTIONS = (
@@ -59,12 +60,12 @@ class ThisHost:
     name = ""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Done:
-        return _run(self.name or "this host", argv, stdin, timeout)
+        return _run(self.name or "this host", argv, environment(os.environ), stdin, timeout)
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, stderr: IO[bytes] | int = subprocess.DEVNULL
     ) -> "subprocess.Popen[bytes]":
-        return _popen("this host", argv, {**os.environ, **(env or {})}, stderr)
+        return _popen("this host", argv, environment(os.environ, env or {}), stderr)
 
 
 class SshHost:
@@ -89,7 +90,7 @@ class SshHost:
         return [*self._command, *options, "-T", "--", self._name, line]
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float = 60.0) -> Done:
-        done = _run(self._name, self.argv(argv), stdin, timeout)
+        done = _run(self._name, self.argv(argv), os.environ, stdin, timeout)
         if done.status == SSH_FAILED:
             raise unreachable(self._name, done.stderr)
         return done
@@ -97,7 +98,7 @@ class SshHost:
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, stderr: IO[bytes] | int = subprocess.DEVNULL
     ) -> "subprocess.Popen[bytes]":
-        return _popen(self._name, self.argv(argv, env), dict(os.environ), stderr)
+        return _popen(self._name, self.argv(argv, env), os.environ, stderr)
 
 
 def host_exec(name: str) -> HostExec:
@@ -105,9 +106,9 @@ def host_exec(name: str) -> HostExec:
     return ThisHost() if name in LOCAL_NAMES else SshHost(name)
 
 
-def _run(host: str, argv: Sequence[str], stdin: bytes, timeout: float) -> Done:
+def _run(host: str, argv: Sequence[str], env: Mapping[str, str], stdin: bytes, timeout: float) -> Done:
     try:
-        done = subprocess.run(list(argv), input=stdin, capture_output=True, timeout=timeout, check=False)
+        done = subprocess.run(list(argv), input=stdin, capture_output=True, timeout=timeout, check=False, env=dict(env))
     except FileNotFoundError as error:
         raise HostError(f"{host}: no program {argv[0]}", hint="install it, or correct PATH") from error
     except subprocess.TimeoutExpired as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from pdctl import python
 from pdctl.errors import GateError
 from pdctl.launch import process
 from pdctl.launch.base import State, Unit, UnitStatus
@@ -40,11 +41,11 @@ class LocalLauncher:
         ready, told = os.pipe()
         with log.open("ab") as output:
             guard = subprocess.Popen(
-                [sys.executable, "-m", "pdctl.launch.guard", str(folder), str(told)],
+                python.module(sys.executable, "pdctl.launch.guard", str(folder), str(told)),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, process.MARK: str(folder)},
+                env=python.environment(os.environ, {process.MARK: str(folder)}),
                 start_new_session=True,
                 pass_fds=(told,),
             )

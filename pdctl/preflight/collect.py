@@ -14,6 +14,7 @@ from pdctl.hosts.exec import HostExec, host_exec
 from pdctl.preflight.facts import HostFacts, Software, facts_of
 from pdctl.preflight.snapshot import Snapshot, Unread
 from pdctl.preflight.wants import RouterWant, Want
+from pdctl.python import fed
 from pdctl_topology import Capture, CaptureTree, read_host
 
 AT_ONCE = 32
@@ -84,7 +85,7 @@ def read_software(name: str, python: str) -> Software:
 
 def _script(host: HostExec, python: str, source: bytes, answer: type[T]) -> T:
     where = host.name or "this host"
-    done = host.run([python, "-"], stdin=source, timeout=TIMEOUT)
+    done = host.run(fed(python), stdin=source, timeout=TIMEOUT)
     if done.status != 0:
         last = done.stderr.splitlines()[-1] if done.stderr else f"exit status {done.status}"
         raise HostError(f"{where}: {python}: {last}", hint="a Python 3.8 or later is needed there")

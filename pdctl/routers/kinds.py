@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pdctl.python import module
 from pdctl.routers import switches
 
 READY_PATH = "/readiness"
@@ -49,7 +50,7 @@ ROUTERS = {
     for kind in (
         RouterKind(
             "smg",
-            (sys.executable, "-m", "smg", "launch"),
+            module(sys.executable, "smg", "launch"),
             package="smg",
             install="pip install 'pdctl[router]'",
             pd="--pd-disaggregation",
@@ -57,7 +58,7 @@ ROUTERS = {
         ),
         RouterKind(
             "sglang-router",
-            (sys.executable, "-m", "sglang_router.launch_router"),
+            module(sys.executable, "sglang_router.launch_router"),
             package="sglang_router",
             install="pip install sglang-router==0.3.2",
             pd="--pd-disaggregation",

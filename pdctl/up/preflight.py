@@ -1,6 +1,7 @@
 """Phase `preflight`: everything that can be known before anything starts."""
 
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from pdctl.engines.base import Need
 from pdctl.errors import ConfigError, FindingsError, GateError, InputError
 from pdctl.launch.base import Unit
+from pdctl.python import code, environment
 from pdctl.up.context import Bringup
 from pdctl.up.plan import located
 from pdctl.up.ports import is_free, owner
@@ -68,11 +70,14 @@ def _importable(package: str, python: str) -> bool:
             return find_spec(package) is not None
         except ModuleNotFoundError:
             return False
-    script = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
+    script = f"import importlib.util; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
-        return subprocess.run([python, "-c", script], capture_output=True, check=False, timeout=30).returncode == 0
+        status = subprocess.run(
+            code(python, script), env=environment(os.environ), capture_output=True, check=False, timeout=30
+        ).returncode
     except OSError:
         return False
+    return status == 0
 
 
 def _loadable(soname: str) -> bool:

@@ -14,6 +14,7 @@ from pdctl.engines.http import post_json
 from pdctl.engines.reference.options import SECRET
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
+from pdctl.python import module
 
 _ROLES = ("aggregate", "prefill", "decode")
 _INSTALL = "pip install 'pdctl[engine,transfer-cpu]'"
@@ -86,7 +87,7 @@ class ReferenceEngine:
             if "secret" in session:  # everybody on the host can read a command line
                 env[SECRET] = str(session.pop("secret"))
             words += [word for name, value in session.items() for word in ("--session", f"{name}={value}")]
-        argv = (python_of(pool), "-m", "pdctl.engines.reference", *words, *pool.args)
+        argv = module(python_of(pool), "pdctl.engines.reference", *words, *pool.args)
         return Command(argv, {**env, **pool.env})
 
     def stage(self, log: str) -> str | None:

@@ -5,10 +5,11 @@ from typing import Final
 
 from pdctl.engines.base import Readiness
 from pdctl.engines.real import RealEngine
-from pdctl.engines.sglang.command import command
+from pdctl.engines.sglang.command import PROGRAM, command
 from pdctl.engines.sglang.probe import probe
 from pdctl.engines.sglang.stages import stage
 from pdctl.fleet.model import Pool
+from pdctl.python import module
 
 _PARSER: Final = """\
 import json, sys
@@ -35,5 +36,5 @@ ADAPTER: Final = RealEngine(
     read=stage,
     ask=probe,
     parser=_PARSER,
-    skipped_words=3,
+    skipped_words=len(module("python", *PROGRAM)),
 )

@@ -14,6 +14,10 @@ from pdctl.engines.words import (
     value_of,
     with_core,
 )
+from pdctl.python import module
+
+PROGRAM: Final = ("sglang.launch_server",)
+"""The module, and the words before its own flags."""
 
 #: Flags that a field of the fleet file sets, with every spelling SGLang takes.
 MODELLED: Final[Mapping[str, str]] = {
@@ -53,7 +57,7 @@ def command(instance: Instance) -> Command:
     pool = instance.pool
     refuse_modelled(pool, MODELLED)
     notes: list[str] = []
-    argv = [interpreter(pool, "sglang"), "-m", "sglang.launch_server", *_modelled(instance)]
+    argv = [*module(interpreter(pool, "sglang"), *PROGRAM), *_modelled(instance)]
     cpu = value_of(pool.args, "--device") == "cpu"
     for flag, value, why in _added(instance, cpu):
         if all(flag_of(word) != flag for word in pool.args):

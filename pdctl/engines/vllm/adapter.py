@@ -5,10 +5,11 @@ from typing import Final
 
 from pdctl.engines.base import Readiness
 from pdctl.engines.real import PAIRED, RealEngine
-from pdctl.engines.vllm.command import command
+from pdctl.engines.vllm.command import PROGRAM, command
 from pdctl.engines.vllm.probe import probe
 from pdctl.engines.vllm.stages import stage
 from pdctl.fleet.model import Pool
+from pdctl.python import module
 
 _PARSER: Final = """\
 import json, sys
@@ -39,5 +40,5 @@ ADAPTER: Final = RealEngine(
     read=stage,
     ask=probe,
     parser=_PARSER,
-    skipped_words=4,
+    skipped_words=len(module("python", *PROGRAM)),
 )

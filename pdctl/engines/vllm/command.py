@@ -15,6 +15,10 @@ from pdctl.engines.words import (
     with_core,
 )
 from pdctl.fleet.model import Pool
+from pdctl.python import module
+
+PROGRAM: Final = ("vllm.entrypoints.cli.main", "serve")
+"""The module, and the words before its own flags."""
 
 #: Flags that a field of the fleet file sets, with every spelling vLLM takes.
 MODELLED: Final[Mapping[str, str]] = {
@@ -46,7 +50,7 @@ def command(instance: Instance) -> Command:
     refuse_modelled(pool, MODELLED)
     python = interpreter(pool, "vllm")
     cpu = is_cpu(pool, python)
-    argv = [python, "-m", "vllm.entrypoints.cli.main", "serve", *_modelled(instance)]
+    argv = [*module(python, *PROGRAM), *_modelled(instance)]
     notes = []
     for flag, why in _added(cpu):
         if all(flag_of(word) != flag for word in pool.args):

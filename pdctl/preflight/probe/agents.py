@@ -14,6 +14,7 @@ from typing import Any
 from pdctl.errors import HostError
 from pdctl.hosts.exec import host_exec
 from pdctl.preflight.wants import Want
+from pdctl.python import code, environment
 
 # everything that may be needed is imported before the zip goes away
 BOOTSTRAP = """\
@@ -48,7 +49,7 @@ class Agent:
     def _start(self) -> "subprocess.Popen[bytes]":
         try:
             host = host_exec(self.want.host)
-            process = host.start([self.want.python, "-c", BOOTSTRAP], env=self.want.env, stderr=self._log)
+            process = host.start(code(self.want.python, BOOTSTRAP), env=environment(self.want.env), stderr=self._log)
         except HostError as error:
             raise AgentError(error.message) from error
         core = archive()

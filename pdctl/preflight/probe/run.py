@@ -1,5 +1,6 @@
 """`--probe`: agents on every host of a fleet, pairs in rounds, both directions of each."""
 
+import os
 import random
 import socket
 import subprocess
@@ -141,7 +142,7 @@ def address_of(want: Want, snapshot: Snapshot) -> str:
 def _resolved(host: SshHost) -> str:
     """The address behind a name, through the operator's ssh_config."""
     argv = [*host.argv(["true"])[:-4], "-G", "--", host.name]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ)
     lines = (line.split(maxsplit=1) for line in done.stdout.splitlines())
     name = next((words[1] for words in lines if words[:1] == ["hostname"]), host.name)
     try:

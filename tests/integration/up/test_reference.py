@@ -23,6 +23,7 @@ from pdctl.up.takedown import bring_down
 from pdctl_transfer.session import Options
 from pdctl_transfer.session.drive.client import Routes
 from pdctl_transfer.session.drive.loop import Loop
+from tests.hostile_folder import HostileFolder
 from tests.integration.up.conftest import until
 
 pytestmark = pytest.mark.integration
@@ -40,7 +41,12 @@ def test_the_demo_is_the_default_fleet_beside_an_aggregate_engine() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing() -> None:
+def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a folder of which nothing may run: guards, engines and router inherit it."""
+    here = HostileFolder(tmp_path / "downloaded")
+    monkeypatch.chdir(here.path)
     loaded = load_fleet(DEMO)
     state = bring_up(loaded)
     try:
@@ -64,6 +70,7 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
         ports = {port for unit in state.units for port in unit.ports.values()}
     finally:
         bring_down("demo")
+    assert here.ran == []
     assert processes
     assert _processes() == []
     listening = {one.laddr.port for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
