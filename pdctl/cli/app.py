@@ -27,6 +27,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("up", "Run a fleet", "Bring a fleet up, phase by phase"),
+    Command("restart", "Run a fleet", "Restart units, once their requests are done"),
     Command("down", "Run a fleet", "Take a fleet down; leave nothing behind"),
     Command("status", "Run a fleet", "Say what runs and whether it answers"),
     Command("logs", "Run a fleet", "Print or follow the log of a unit"),

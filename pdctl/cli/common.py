@@ -23,6 +23,20 @@ class Format(StrEnum):
 
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How the result is printed.")]
 
+DrainOption = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long requests under way may take before a unit is ended.")
+]
+
+
+def fleet_file(fleet: str) -> Path:
+    """The file of a fleet given by file or by name: that from which it was last brought up.
+
+    Raises GateError (PD3013) for a name that is not known.
+    """
+    name = fleet_name(fleet)
+    state = FleetFolder(name).read() if name == fleet else None
+    return Path(state.file) if state is not None else Path(fleet)
+
 
 def fleet_name(fleet: str) -> str:
     """The name of a fleet given by file or by name. Raises FleetFileError; GateError (PD3013) for an unknown name.

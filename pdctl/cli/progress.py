@@ -3,11 +3,15 @@
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from pdctl.cli.output import colourful, note, paint
 from pdctl.launch.state import PhaseEntry
+from pdctl.redact import clean_line
+from pdctl.up.diff import Step
 
 _MARKS = {"done": ("✓", "green"), "doubtful": ("?", "yellow"), "skipped": ("–", "dim"), "failed": ("✗", "red")}
+_ACTIONS = {"start": "+", "restart": "~", "stop": "-"}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_S = 0.1
 
@@ -18,6 +22,9 @@ class Lines:
     def __init__(self, width: int) -> None:
         self._width = width
         self._said = ""
+        self.steps: tuple[Step, ...] = ()
+        self.phases = 0
+        """How many have ended."""
 
     def phase_began(self, name: str, says: str) -> None:
         """Nothing yet: the line comes when it is known how it went."""
@@ -31,11 +38,18 @@ class Lines:
 
     def phase_ended(self, entry: PhaseEntry) -> None:
         """The phase's line."""
+        self.phases += 1
         note(phase_line(entry, self._width))
 
     def cleaning(self, text: str) -> None:
         """One line."""
         note(f"{text} …")
+
+    def decided(self, steps: Sequence[Step]) -> None:
+        """What is to change, one line a difference; kept for whoever asks afterwards."""
+        self.steps = tuple(steps)
+        for line in change_lines(steps):
+            note(line)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -104,6 +118,22 @@ class Spinner(Lines):
 def watcher(width: int) -> Lines:
     """The right one for standard error."""
     return Spinner(width) if colourful(sys.stderr) else Lines(width)
+
+
+def change_lines(steps: Sequence[Step]) -> list[str]:
+    """`~ decode-0  --page-size: 16 → 32`, one line a difference; those that stay in one line. None where all stay."""
+    changed = [step for step in steps if step.action != "keep"]
+    if not changed:
+        return []
+    width = max(len(step.unit) for step in changed)
+    lines = []
+    for step in changed:
+        for index, why in enumerate(step.why):
+            mark, name = (_ACTIONS[step.action], step.unit) if index == 0 else (" ", "")
+            lines.append(clean_line(f"{mark} {name:<{width}}  {why}"))
+    kept = [step.unit for step in steps if step.action == "keep"]
+    more = f" and {len(kept) - 4} more" if len(kept) > 4 else ""
+    return [*lines, *([f"= {', '.join(kept[:4])}{more}"] if kept else [])]
 
 
 def phase_line(entry: PhaseEntry, width: int) -> str:

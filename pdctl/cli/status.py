@@ -11,7 +11,8 @@ from pdctl.cli.output import note, paint, result, result_json, table
 def command(fleet: FleetArgument, output: FormatOption = Format.table) -> int:
     """Say what runs and whether it answers; exit status 3 when the fleet is absent or degraded.
 
-    A unit is `ready` when it answers now, `starting` when its process runs and does not answer yet.
+    A unit is `ready` when it answers now, `starting` when its process runs and has not answered yet, `unready` when it
+    had answered and does not now.
     """
     from pdctl.up.status import fleet_status
 

@@ -5,22 +5,28 @@ from typing import Annotated, Any
 
 import typer
 
-from pdctl.cli.common import Format, FormatOption
+from pdctl.cli.common import DrainOption, Format, FormatOption
 from pdctl.cli.output import note, result, result_json
 from pdctl.errors import InputError
 
 
 def command(
     fleet: Annotated[Path, typer.Argument(metavar="FLEET", help="A fleet file.")],
-    plan: Annotated[bool, typer.Option("--plan", help="Print the phases and command lines; start nothing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print the phases, command lines and what would change; start nothing.")
+    ] = False,
     skip_phase: Annotated[list[str], typer.Option(metavar="NAME", help="Leave a phase out; may be repeated.")] = [],  # noqa: B006
     keep: Annotated[bool, typer.Option("--keep", help="Leave what runs running if a phase fails.")] = False,
+    drain: DrainOption = 30.0,
     output: FormatOption = Format.table,
 ) -> None:
-    """Bring a fleet up, phase by phase.
+    """Bring a fleet up, phase by phase; bring one that is up to what its file says now.
 
     The last phase is a completion through the router. Whatever fails on the way, and Ctrl-C, take everything down
     again unless --keep. What an earlier run left is adopted where it is as planned, and ended otherwise.
+
+    Of a fleet that is up only what differs is restarted, after its requests are done; a unit that failed is started
+    again. What still serves is left alone if that fails. Nothing to change: exit status 0.
     """
     from pdctl.fleet import load_fleet
 
@@ -35,11 +41,18 @@ def command(
 
     watch = watcher(max(map(len, NAMES)))
     try:
-        state = bring_up(loaded, skip=skip_phase, keep=keep, events=watch)
+        state = bring_up(loaded, skip=skip_phase, keep=keep, events=watch, drain_s=drain)
     finally:
         watch.close()
+    say(state, watch, output)
+
+
+def say(state: Any, watch: Any, output: Format) -> None:
+    """How a bring-up went, of `up` and of `restart`."""
     if output is Format.json:
-        result_json(_document(state))
+        result_json(_document(state, watch.steps))
+    elif watch.steps and all(step.action == "keep" for step in watch.steps) and not watch.phases:
+        result(f"{state.fleet} is already up at {state.url}, nothing to change")
     else:
         result(f"{state.fleet} is up at {state.url}")
         note(f"  pdctl status {state.fleet} · pdctl logs {state.fleet} · pdctl down {state.fleet}")
@@ -57,7 +70,7 @@ def _check_names(names: list[str]) -> None:
             raise InputError(f'no phase "{name}"', where="--skip-phase", hint=hint)
 
 
-def _document(state: Any) -> dict[str, Any]:
+def _document(state: Any, steps: Any) -> dict[str, Any]:
     import msgspec
 
     return {
@@ -66,25 +79,34 @@ def _document(state: Any) -> dict[str, Any]:
         "url": state.url,
         "phases": [{**msgspec.to_builtins(one), "seconds": round(one.seconds, 3)} for one in state.phases],
         "units": [{"name": unit.name, "role": unit.role, "ports": unit.ports} for unit in state.units],
+        "changes": changes(steps),
     }
+
+
+def changes(steps: Any) -> list[dict[str, Any]]:
+    """What became of each unit of a fleet that ran already, or would."""
+    return [{"unit": step.unit, "action": step.action, "why": list(step.why)} for step in steps]
 
 
 def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     """Ports that are not in the file are shown as chosen now; the run chooses again."""
     import shlex
 
+    from pdctl.cli.progress import change_lines
     from pdctl.redact import hide_argv, hide_env
+    from pdctl.up.converge import preview
     from pdctl.up.phases import PHASES
-    from pdctl.up.plan import make_plan
 
-    plan = make_plan(loaded, secret=lambda: "…")
+    decision = preview(loaded)
+    plan = decision.plan
     notes = {one.unit.name: one.notes for one in plan.engines}
     if output is Format.json:
         phases = [{"name": one.name, "says": one.says, "skipped": one.name in skipped} for one in PHASES]
         units = [
             {"name": u.name, "role": u.role, "argv": hide_argv(u.argv), "env": hide_env(u.env)} for u in plan.units
         ]
-        result_json({"fleet": loaded.fleet.name, "url": plan.url, "phases": phases, "units": units})
+        steps = changes(decision.steps) if decision.serving else []
+        result_json({"fleet": loaded.fleet.name, "url": plan.url, "phases": phases, "units": units, "changes": steps})
         return
     width = max(len(phase.name) for phase in PHASES)
     for phase in PHASES:
@@ -95,3 +117,7 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
             result(f"  # {note_}")
         env = "".join(f"{name}={shlex.quote(value)} " for name, value in hide_env(unit.env).items())
         result(f"  {env}{shlex.join(hide_argv(unit.argv))}")
+    if decision.serving:
+        result(f"\n{loaded.fleet.name} is up; " + ("nothing to change" if decision.unchanged else "this would change"))
+        for line in change_lines(decision.steps):
+            result(f"  {line}")

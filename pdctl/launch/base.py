@@ -7,6 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 State = Literal["running", "restarting", "failed", "stopping", "stopped", "lost", "absent"]
 """`restarting`: it ended and the guard waits to start it again. `failed`: it ended too often and was given up.
 `lost`: the guard that should watch it is gone."""
@@ -49,6 +51,25 @@ class UnitStatus:
     digest: str | None = None
 
 
+class Started(Struct, frozen=True):
+    """What a unit was started from. `env`: the fingerprint of each variable's value by its name, salted with `salt`."""
+
+    digest: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    salt: str
+    cwd: str | None = None
+
+    def same(self, name: str, value: str) -> bool:
+        """Whether the variable had this value."""
+        return self.env.get(name) == fingerprint(self.salt, value)
+
+
+def fingerprint(salt: str, value: str) -> str:
+    """Short enough to fit many values."""
+    return sha256(f"{salt}\0{value}".encode()).hexdigest()[:8]
+
+
 class Launcher(Protocol):
     """Starts, watches and stops units. Every method may be called again after it failed."""
 
@@ -62,6 +83,10 @@ class Launcher(Protocol):
 
     def status(self, name: str) -> UnitStatus:
         """What is true of the unit now; `absent` if it never ran. Raises StateError (PD3005) for a damaged record."""
+        ...
+
+    def started(self, name: str) -> Started | None:
+        """What the unit that runs now was started from, without secrets; None where that is not known."""
         ...
 
     def log(self, name: str) -> Path:

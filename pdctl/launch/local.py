@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import msgspec
 
 from pdctl import python
 from pdctl.errors import GateError
-from pdctl.launch import process
-from pdctl.launch.base import State, Unit, UnitStatus
+from pdctl.launch import process, started
+from pdctl.launch.base import Started, State, Unit, UnitStatus
 from pdctl.launch.record import StateError, UnitRecord, read, write
 
 START_S = 20.0
@@ -38,6 +39,8 @@ class LocalLauncher:
         log = self.log(unit.name)
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
+        with suppress(OSError):  # it is there for words alone
+            started.keep(folder, unit)
         ready, told = os.pipe()
         with log.open("ab") as output:
             guard = subprocess.Popen(
@@ -114,6 +117,13 @@ class LocalLauncher:
         last_exit = str(record.last_exit) if record.last_exit else None
         pid = record.pid if state in ("running", "stopping") else None
         return UnitStatus(name, state, pid, record.restarts, last_exit, record.since, record.digest)
+
+    def started(self, name: str) -> Started | None:
+        """What the unit that runs now was started from, without secrets; None where that is not known."""
+        try:
+            return started.kept(self.root / name, self.status(name).digest)
+        except StateError:
+            return None
 
     def log(self, name: str) -> Path:
         """The file that holds the unit's output since it was last brought up."""

@@ -20,7 +20,7 @@ def kept(path: Path) -> str:
 
     Raises OSError where it cannot be written.
     """
-    return _read(path) or _make(path)
+    return read(path) or _make(path)
 
 
 def forget(path: Path) -> None:
@@ -28,7 +28,8 @@ def forget(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> str | None:
+def read(path: Path) -> str | None:
+    """The secret in this file; None where there is none, or one that others could have read or written."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -66,6 +66,8 @@ class FleetState(Struct, frozen=True, kw_only=True):
     url: str | None = None
     units: tuple[UnitEntry, ...] = ()
     phases: tuple[PhaseEntry, ...] = ()
+    converging: bool = False
+    """The fleet was up when this `up` began: what serves is left alone when it fails."""
 
 
 class FleetFolder:
@@ -101,6 +103,10 @@ class FleetFolder:
             return secret.kept(self.path / "secret")
         except OSError as error:
             raise self._unwritable(error) from error
+
+    def known_secret(self) -> str:
+        """The same without making one: a stand-in where there is none yet."""
+        return secret.read(self.path / "secret") or "…"
 
     def forget_secret(self) -> None:
         """The engines are down: the next ones get another. Raises UnwritableError (PD3016)."""

@@ -1,12 +1,14 @@
 """What the phases of a bring-up share."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdctl.engines.base import Probe
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
-from pdctl.launch.state import PhaseEntry
+from pdctl.launch.state import PhaseEntry, UnitEntry
+from pdctl.up.diff import Step
 from pdctl.up.plan import FleetPlan
 
 
@@ -29,6 +31,10 @@ class Events(Protocol):
         """Something is taken down: leftovers before, or all of it after a failure."""
         ...
 
+    def decided(self, steps: Sequence[Step]) -> None:
+        """A fleet runs already, and this becomes of its units. Said before anything is touched."""
+        ...
+
 
 class Silent:
     """Nobody watches."""
@@ -41,6 +47,8 @@ class Silent:
 
     def cleaning(self, text: str) -> None: ...
 
+    def decided(self, steps: Sequence[Step]) -> None: ...
+
 
 @dataclass
 class Bringup:
@@ -52,5 +60,17 @@ class Bringup:
     events: Events
     running: frozenset[str] = frozenset()
     """Units found running just as planned, left by an earlier run: they are adopted, not started."""
+    leaving: Mapping[str, UnitEntry] = field(default_factory=dict)
+    """Units that serve now, and that are ended in their phase: to be started from something else, or for good."""
+    ended: set[str] = field(default_factory=set)
+    """Those of `leaving` that were told to end."""
+    begun: set[str] = field(default_factory=set)
+    """Units that this run started."""
+    verified: bool = False
+    """The fleet was up: what is not touched needs no proof again."""
+    serving_at: str | None = None
+    """Where the router answers that served before; None where none did."""
+    drain_s: float = 30.0
+    """How long requests under way are waited for."""
     probes: dict[tuple[str, str], Probe] = field(default_factory=dict)
     """What came back over each pair, by names of prefill and decode."""

@@ -101,9 +101,12 @@ def validate_flags(run: Bringup) -> None:
 def check_ports(run: Bringup, units: Iterable[Unit]) -> int:
     """How many ports are free, of the units that are to be started. Raises GateError (PD3002) for one that is not."""
     hosts = {one.unit.name: one.instance.host for one in run.plan.engines}
+    own = {port for entry in run.leaving.values() for port in entry.ports.values()}
     count = 0
     for unit in units:
         for purpose, port in unit.ports.items():
+            if port in own:
+                continue  # held by what makes way for it
             count += 1
             if not is_free(hosts.get(unit.name, run.plan.router_host), port):
                 who = owner(port)

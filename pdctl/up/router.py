@@ -5,9 +5,11 @@ import time
 from pdctl.engines.alike import Verdict, compare, judge
 from pdctl.engines.answer import Answer
 from pdctl.errors import GateError
-from pdctl.routers import READY_PATH
+from pdctl.launch.state import ROUTER
+from pdctl.routers import READY_PATH, Backend
 from pdctl.up.alike import TOKENS, Doubtful, complete_at, noise_alone, unmeasured
 from pdctl.up.context import Bringup
+from pdctl.up.drain import Enlisted, enlist, make_way
 from pdctl.up.plan import EngineUnit
 from pdctl.up.wait import Gate, start_and_wait
 
@@ -16,9 +18,17 @@ ROUTER_S = 60.0
 
 def start_router(run: Bringup) -> str:
     """The router, once it says that it can route to both sides."""
+    make_way(run, ROUTER)
     gate = Gate(run.plan.router, run.plan.url + READY_PATH, ROUTER_S)
+    if ROUTER in run.running:
+        enlist(run, run.plan.url, {one.unit.name: enlisted(one) for one in run.plan.engines})
     start_and_wait(run, [gate])
     return f"{run.plan.router_kind.name} at {run.plan.url}"
+
+
+def enlisted(one: EngineUnit) -> Enlisted:
+    """An engine as the router's list has it."""
+    return Enlisted(one.instance.role, Backend(one.instance.url, one.instance.ports.get("bootstrap")))
 
 
 def first_completion(run: Bringup) -> str:

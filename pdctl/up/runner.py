@@ -1,7 +1,7 @@
 """Runs the phases: takes the fleet's lock, adopts what runs as planned, and leaves nothing behind when it fails."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -11,13 +11,19 @@ from pdctl.errors import GateError, Interrupted
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
-from pdctl.launch.state import UP, FleetFolder, FleetState, PhaseEntry, UnwritableError
+from pdctl.launch.state import ROUTER, UP, FleetFolder, FleetState, PhaseEntry, UnitEntry, UnwritableError
+from pdctl.routers import Backend
 from pdctl.up.alike import Doubtful
 from pdctl.up.context import Bringup, Events, Silent
+from pdctl.up.converge import Decision, decide, is_whole
+from pdctl.up.drain import DRAIN_S, Enlisted, enlist
 from pdctl.up.phases import PHASES, Phase
-from pdctl.up.plan import make_plan
+from pdctl.up.router import enlisted
 from pdctl.up.signals import interruptible, undisturbed
 from pdctl.up.takedown import may_run, take_down
+
+BACK_S = 10.0
+"""How long a router may take to serve again with what was drained in vain."""
 
 
 def bring_up(
@@ -27,18 +33,29 @@ def bring_up(
     keep: bool = False,
     events: Events | None = None,
     phases: Sequence[Phase] = PHASES,
+    again: Mapping[str, str] | None = None,
+    approve: Callable[[Decision], None] = lambda decision: None,
+    drain_s: float = DRAIN_S,
 ) -> FleetState:
-    """Bring the fleet up and return its state.
+    """Bring the fleet to what its file says, and return its state. One that is up and as it should be is not touched.
 
-    Raises GateError (PD3003) if it is up already, whatever a phase raises, and Interrupted (PD3001) on Ctrl-C, SIGTERM
-    or SIGHUP. In the last two cases everything is taken down first, unless `keep`; of a fleet that was up and only lost
-    a unit, what still runs is left running.
+    again: units to restart although nothing differs, and why. approve: looks at the decision, and may raise, before
+    anything is touched. drain_s: how long requests under way may take before what serves them is ended.
+
+    Raises GateError (PD3003) if another file's fleet of this name is up, whatever a phase raises, and Interrupted
+    (PD3001) on Ctrl-C, SIGTERM or SIGHUP. In the last two cases everything is taken down first, unless `keep`; of a
+    fleet that was up only what was started anew, and what still serves is left alone.
     """
     folder, watch = FleetFolder(loaded.fleet.name), events or Silent()
     launcher = LocalLauncher(folder.units)
     with folder.lock("up"), interruptible():
         before = folder.read()
-        run = _prepare(loaded, folder, launcher, before, watch)
+        decision = decide(loaded, folder, launcher, before, again)
+        approve(decision)
+        if before is not None and decision.unchanged and is_whole(decision):
+            watch.decided(decision.steps)
+            return before
+        run = _prepare(loaded, launcher, decision, watch, drain_s)
         state = FleetState(
             fleet=loaded.fleet.name,
             file=str(loaded.path.resolve()),
@@ -47,52 +64,56 @@ def bring_up(
             phase=phases[0].name,
             since=time.time(),
             url=run.plan.url,
-            units=run.plan.entries(),
+            units=entries_now(run),
+            converging=decision.serving,
         )
         try:
             for phase in phases:
                 state = _run_phase(phase, run, state, folder, phase.name in skip)
-            state = replace(state, phase=UP, since=time.time())
+            state = replace(state, phase=UP, since=time.time(), units=entries_now(run), converging=False)
             folder.write(state)
         except BaseException as error:
+            left = "what became of it could not be recorded"
             with undisturbed(), suppress(UnwritableError):  # nor is it to hide behind this
-                if before is not None and before.phase == UP and run.running:
-                    _give_up_repair(run, state, folder)
-                elif not keep:
-                    _undo(run, folder)
+                left = _give_up(run, state, folder, decision, keep)
             if isinstance(error, KeyboardInterrupt):
-                left = "still runs" if keep else "was taken down"
-                raise Interrupted(f"interrupted; what had been started {left}") from error
+                raise Interrupted(f"interrupted; {left}") from error
             raise
     return state
 
 
-def _prepare(
-    loaded: LoadedFleet, folder: FleetFolder, launcher: Launcher, before: FleetState | None, watch: Events
-) -> Bringup:
-    """The plan, with running units adopted where they are as planned; all others of an earlier run are ended."""
-    running = [name for name in launcher.known() if launcher.status(name).state == "running"]
-    entries = {entry.name: entry for entry in (before.units if before else ())}
-    if before is not None and before.phase == UP and set(running) & set(entries):
-        changed = before.digest != loaded.digest
-        if changed or set(entries) <= set(running):
-            note = ", and the fleet file has changed since" if changed else ""
-            hint = f"`pdctl status {before.fleet}` looks at it, `pdctl down {before.fleet}` takes it down"
-            raise GateError(f"{before.fleet} is already up at {before.url}{note}", code="PD3003", hint=hint)
-    recorded = {name: entry.ports for name, entry in entries.items()}
-    plan = make_plan(loaded, recorded, frozenset(running), folder.secret)
-    planned = {unit.name: unit.digest for unit in plan.units}
-    adopted = frozenset(name for name in running if launcher.status(name).digest == planned.get(name))
-    leftover = [name for name in launcher.known() if name not in adopted]
+def _prepare(loaded: LoadedFleet, launcher: Launcher, decision: Decision, watch: Events, drain_s: float) -> Bringup:
+    """A run in which units that are as planned are adopted; what serves leaves in its phase, all else is ended now."""
+    if decision.serving:
+        watch.decided(decision.steps)
+    leaving, before = decision.leaving, decision.before
+    leftover = [name for name in launcher.known() if name not in decision.running and name not in leaving]
     if any(may_run(launcher, name) for name in leftover):
         watch.cleaning("ending what an earlier run left")
     launcher.stop(leftover)
-    return Bringup(loaded, plan, launcher, watch, adopted)
+    return Bringup(
+        loaded,
+        decision.plan,
+        launcher,
+        watch,
+        decision.running,
+        leaving=leaving,
+        verified=decision.serving and before is not None and before.phase == UP,
+        serving_at=before.url if decision.serving and before is not None else None,
+        drain_s=drain_s,
+    )
+
+
+def entries_now(run: Bringup) -> tuple[UnitEntry, ...]:
+    """The units as they are wanted, or still as they were where their turn has not come; and those yet to go."""
+    still = {name: entry for name, entry in run.leaving.items() if name not in run.ended}
+    wanted = [still.pop(entry.name, entry) for entry in run.plan.entries()]
+    return (*wanted, *still.values())
 
 
 def _run_phase(phase: Phase, run: Bringup, state: FleetState, folder: FleetFolder, skipped: bool) -> FleetState:
     """Run one phase and record how it went, whatever happens."""
-    state = replace(state, phase=phase.name, since=time.time())
+    state = replace(state, phase=phase.name, since=time.time(), units=entries_now(run))
     if skipped or not phase.applies(run):
         note = "as asked" if skipped else "nothing to do"
         return _recorded(run, state, folder, PhaseEntry(phase.name, "skipped", 0.0, note))
@@ -116,14 +137,37 @@ def _recorded(run: Bringup, state: FleetState, folder: FleetFolder, entry: Phase
     return state
 
 
+def _give_up(run: Bringup, state: FleetState, folder: FleetFolder, decision: Decision, keep: bool) -> str:
+    """After a failure: leave what served before, end what this run started unless `keep`; says what became of it."""
+    still = {name: entry for name, entry in run.leaving.items() if name not in run.ended}
+    if not decision.serving or not (run.running or still):
+        if not keep:
+            _undo(run, folder)
+        return "what had been started " + ("still runs" if keep else "was taken down")
+    if not keep:
+        run.launcher.stop(sorted(run.begun))
+    if decision.before is not None and not (run.begun or run.ended):
+        folder.write(decision.before)
+        return "nothing was changed"
+    with suppress(GateError):  # it serves again as far as it can
+        _back_in_traffic(run, still)
+    folder.write(replace(state, phase=UP, since=time.time(), units=entries_now(run), converging=False))
+    return "what was not restarted yet still serves"
+
+
+def _back_in_traffic(run: Bringup, still: Mapping[str, UnitEntry]) -> None:
+    """What was drained and not ended."""
+    if run.serving_at is None or ROUTER in run.begun or ROUTER in run.ended:
+        return
+    kept = {one.unit.name: enlisted(one) for one in run.plan.engines if one.unit.name in run.running}
+    drained = {
+        name: Enlisted(entry.role, Backend(entry.url, entry.ports.get("bootstrap"))) for name, entry in still.items()
+    }
+    enlist(run, run.serving_at, {**kept, **drained}, BACK_S)
+
+
 def _undo(run: Bringup, folder: FleetFolder) -> None:
     """Take down all of a fleet that did not come up."""
     if any(may_run(run.launcher, name) for name in run.launcher.known()):
         run.events.cleaning(f"taking {folder.name} down again")
     take_down(folder, run.launcher)
-
-
-def _give_up_repair(run: Bringup, state: FleetState, folder: FleetFolder) -> None:
-    """End only what this run started: a degraded fleet that serves is better than none."""
-    run.launcher.stop([unit.name for unit in run.plan.units if unit.name not in run.running])
-    folder.write(replace(state, phase=UP, since=time.time()))

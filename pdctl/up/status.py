@@ -8,6 +8,7 @@ from pdctl.engines.http import answers
 from pdctl.launch.base import Launcher, UnitStatus
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import DOWN, UP, FleetFolder, UnitEntry
+from pdctl.up.answered import had_answered, note_answer
 from pdctl.up.parallel import each
 
 ABSENT = "absent"
@@ -95,14 +96,17 @@ def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
         entry.role,
         status.pid,
         entry.ports["http"],
-        _state(status, entry),
+        _state(launcher, status, entry),
         status.restarts,
         status.last_exit,
         status.since,
     )
 
 
-def _state(status: UnitStatus, entry: UnitEntry) -> str:
+def _state(launcher: Launcher, status: UnitStatus, entry: UnitEntry) -> str:
     if status.state != "running":
         return status.state
-    return "ready" if answers(entry.url + entry.ready_path) else "starting"
+    if answers(entry.url + entry.ready_path):
+        note_answer(launcher, status)
+        return "ready"
+    return "unready" if had_answered(launcher, entry.name, status) else "starting"

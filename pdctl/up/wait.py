@@ -8,6 +8,7 @@ from pathlib import Path
 from pdctl.engines.http import answers
 from pdctl.errors import GateError
 from pdctl.launch.base import Launcher, Unit
+from pdctl.up.answered import note_answer
 from pdctl.up.context import Bringup
 from pdctl.up.parallel import each
 
@@ -31,6 +32,7 @@ def start_and_wait(run: Bringup, gates: Sequence[Gate]) -> str:
     """Start the units that do not run yet, wait for all; say how many were started and adopted."""
     fresh = [gate.unit for gate in gates if gate.unit.name not in run.running]
     for unit in fresh:
+        run.begun.add(unit.name)
         run.launcher.start(unit)
     wait_ready(run, gates)
     adopted = len(gates) - len(fresh)
@@ -46,6 +48,9 @@ def wait_ready(run: Bringup, gates: Sequence[Gate]) -> None:
     waiting = list(gates)
     while waiting:
         ready = each(lambda gate: answers(gate.url, _patience(gate, began)), waiting)
+        for gate, is_ready in zip(waiting, ready, strict=True):
+            if is_ready:
+                note_answer(run.launcher, run.launcher.status(gate.unit.name))
         waiting = [gate for gate, is_ready in zip(waiting, ready, strict=True) if not is_ready]
         for gate in waiting:
             _check_alive(run.launcher, gate.unit, restarts)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -14,9 +15,12 @@ from pdctl.engines.alike import NONE, judge
 from pdctl.engines.alike import compare as difference
 from pdctl.engines.answer import complete
 from pdctl.engines.http import Unreachable
-from pdctl.fleet import load_fleet
+from pdctl.fleet import LoadedFleet, load_fleet
 from pdctl.launch import process
 from pdctl.launch.state import FleetFolder, FleetState
+from pdctl.up.context import Silent
+from pdctl.up.drain import under_way
+from pdctl.up.restart import restart
 from pdctl.up.runner import bring_up
 from pdctl.up.status import fleet_status
 from pdctl.up.takedown import bring_down
@@ -61,6 +65,7 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
         assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], FleetFolder("demo").secret()) == ""
         _said_to_be_equal(state, loaded.fleet.model.served_name)
 
+        _restart_cuts_no_request(loaded, *(by_role[role].url for role in ("router", "aggregate", "decode")))
         decode = next(unit for unit in fleet_status("demo").units if unit.role == "decode")
         assert decode.pid is not None
         os.kill(decode.pid, signal.SIGKILL)
@@ -75,6 +80,32 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
     assert _processes() == []
     listening = {one.laddr.port for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
     assert not ports & listening
+
+
+class Said(Silent):
+    """What a bring-up says it does."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def progress(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def _restart_cuts_no_request(loaded: LoadedFleet, router: str, alone: str, decode: str) -> None:
+    """The router gives decode nothing more, and waits for what it is at; afterwards it serves through the new one."""
+    before, said = {unit.name: unit.pid for unit in fleet_status("demo").units}, Said()
+    request = ("a long one", 700, 120)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(complete, router, loaded.fleet.model.served_name, *request)
+        until(lambda: under_way(decode))
+        restart(loaded, ["decode-0"], said)
+        answer = long.result()
+    assert "draining decode-0 (1)" in said.lines
+    assert answer.tokens == complete(alone, loaded.fleet.model.served_name, *request).tokens
+    after = {unit.name: unit.pid for unit in fleet_status("demo").units}
+    assert {name for name in after if after[name] != before[name]} == {"decode-0"}
+    assert fleet_status("demo").ok
 
 
 def _said_to_be_equal(state: FleetState, model: str) -> None:
