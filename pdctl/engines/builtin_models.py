@@ -6,12 +6,13 @@ engines' own `--load-format dummy` repeats one token for ever, and so would hide
 """
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from pdctl.engines.cache import cache_root, private_folder, unwritable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,18 +95,28 @@ def resolve(path: str) -> Path:
 
 def folder_of(name: str) -> Path:
     """Where the built-in model lies, written or not yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache / "pdctl" / "models" / f"r{REVISION}" / name
+    return cache_root() / "models" / f"r{REVISION}" / name
 
 
 def materialise(name: str) -> Path:
-    """The folder of a built-in model under the cache, written on first use (0.1 s) and published by one rename."""
+    """The folder of a built-in model under the cache, written on first use (0.1 s) and published by one rename.
+
+    Raises GateError (PD3114, PD3115) where the cache is not ours alone, or takes no file.
+    """
     target = folder_of(name)
+    for folder in (cache_root(), cache_root() / "models", target.parent):
+        private_folder(folder)
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _publish(name, target)
+    except OSError as error:
+        raise unwritable(target, error) from error
+    return target
+
+
+def _publish(name: str, target: Path) -> None:
     staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
-    staging.chmod(0o755)
     try:
         _write(staging, CONFIGS[name])
         try:
@@ -115,7 +126,6 @@ def materialise(name: str) -> Path:
                 raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return target
 
 
 def _write(folder: Path, config: Mapping[str, Any]) -> None:

@@ -88,11 +88,11 @@ class RealEngine:
         return Need("model", path, f"give a folder with a config.json and weights, or one of {known}")
 
     def ship_core(self, pools: Sequence[Pool]) -> str:
-        """Unpack the core beside the environments and let each engine's own interpreter say which it would load."""
-        folder = shipping.install()
+        """Put the core beside the environments and let each engine's own interpreter say which it would load."""
+        path = shipping.install()
         pythons = sorted({interpreter(pool, self.name) for pool in pools})
-        digests = {shipping.verify(python, folder, self.plugins) for python in pythons}
-        return f"pdctl-transfer sha256:{digests.pop()[:16]} in {len(pythons)} environment(s), from {folder}"
+        digests = {shipping.verify(python, path, self.plugins) for python in pythons}
+        return f"pdctl-transfer sha256:{digests.pop()[:16]} in {len(pythons)} environment(s), from {path}"
 
     def validate(self, instances: Sequence[Instance]) -> None:
         """Let the installed engine parse all command lines, in one process an environment.

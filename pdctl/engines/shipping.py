@@ -1,7 +1,9 @@
-"""Carrying the transfer core into other people's environments: a wheel, unpacked into a folder beside them.
+"""Carrying the transfer core into other people's environments: one file beside them, on the engine's PYTHONPATH.
 
-The core is installed nowhere: its folder goes on the engine's PYTHONPATH, so the environment stays as its owner built
-it, and removing the folder removes the core. The folder is named by the digest of its content.
+The core is installed nowhere, so the environment stays as its owner built it, and removing the file removes the core.
+It is the wheel itself, from which Python imports as from a folder. In a folder there could be more than the wheel
+holds: byte code that no source stands for, a library beside a module, a `sitecustomize.py`. In one file there is
+nothing but its bytes, and one digest says which they are.
 """
 
 import base64
@@ -9,15 +11,14 @@ import csv
 import hashlib
 import io
 import os
-import shutil
 import subprocess
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from pdctl.engines.cache import cache_root, private_folder, read_own, replace
 from pdctl.errors import GateError
 from pdctl.python import code, environment
 from pdctl_transfer import __version__
@@ -54,22 +55,9 @@ def _sources(root: Path) -> Iterator[Path]:
     return (p for p in sorted(root.rglob("*")) if p.is_file() and p.suffix in (".py", ".typed", ".json"))
 
 
-def digest_of(files: Mapping[str, bytes]) -> str:
-    """One digest over paths and contents, in order: equal for equal cores, wherever they lie."""
-    total = hashlib.sha256()
-    for path, data in sorted(files.items()):
-        total.update(f"{path}\0{hashlib.sha256(data).hexdigest()}\n".encode())
-    return total.hexdigest()
-
-
-def core_folder(cache: Path | None = None) -> Path:
-    """Where the core that this pdctl carries lies on a host, shipped or not yet."""
-    base = cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return base / "pdctl" / "core" / f"{__version__}-{digest_of(contents())[:16]}"
-
-
+@cache
 def wheel() -> bytes:
-    """The wheel itself, the same bytes every time."""
+    """The wheel itself, the same bytes every time: nothing is compressed, no time of day is in it."""
     files = contents()
     record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")
@@ -79,66 +67,63 @@ def wheel() -> bytes:
     info = f"{PACKAGE}-{__version__}.dist-info/RECORD"
     rows.writerow((info, "", ""))
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for path, data in {**files, info: record.getvalue().encode()}.items():
             archive.writestr(zipfile.ZipInfo(path, _EPOCH), data)
     return target.getvalue()
 
 
-def install(cache: Path | None = None) -> Path:
-    """Unpack the wheel into its folder, in one rename; a complete folder is left as it is."""
-    folder = core_folder(cache)
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".core-", dir=folder.parent))
-    staging.chmod(0o755)
-    try:
-        with zipfile.ZipFile(io.BytesIO(wheel())) as archive:
-            archive.extractall(staging)
-        try:
-            staging.rename(folder)
-        except OSError:  # another process was first, with the same content
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return folder
+@cache
+def digest() -> str:
+    """The SHA-256 of the wheel: equal for equal cores, wherever they lie."""
+    return hashlib.sha256(wheel()).hexdigest()
+
+
+def core_file() -> Path:
+    """Where the core that this pdctl carries lies on a host, shipped or not yet."""
+    return cache_root() / "core" / f"{PACKAGE}-{__version__}-{digest()[:16]}.whl"
+
+
+def install() -> Path:
+    """Put the core in its place; one that is there is believed only if it is ours and has these very bytes.
+
+    Raises GateError: PD3114 for a folder that others can write in, PD3115 for one that takes no file.
+    """
+    path = core_file()
+    private_folder(path.parent.parent)
+    private_folder(path.parent)
+    if read_own(path) != wheel():
+        replace(path, wheel())
+    return path
 
 
 #: Run by the engine's own interpreter: what it would import, and what it would find as a plugin.
 _PROBE: Final = """\
-import hashlib, importlib.metadata, importlib.util, pathlib, sys
+if sys.version_info < (3, 11):
+    sys.exit("Python %d.%d: the transfer core needs 3.11 or later" % sys.version_info[:2])
+import hashlib, importlib.metadata, importlib.util, pathlib
 spec = importlib.util.find_spec("pdctl_transfer")
-root = pathlib.Path(spec.origin).parent.parent if spec and spec.origin else None
-if root is None:
+if spec is None:
     sys.exit("pdctl_transfer cannot be imported")
-names = [p.relative_to(root).as_posix() for p in sorted((root / "pdctl_transfer").rglob("*"))
-         if p.is_file() and p.suffix in (".py", ".typed", ".json")]
-info = [f"{d}/{n}" for d in (sys.argv[1],) for n in ("METADATA", "WHEEL", "entry_points.txt")]
-total = hashlib.sha256()
-for name in sorted(names + info):
-    total.update(f"{name}\\0{hashlib.sha256((root / name).read_bytes()).hexdigest()}\\n".encode())
-points = importlib.metadata.entry_points(group=sys.argv[2])
-if "pdctl" not in points.names:
+archive = getattr(spec.loader, "archive", None)
+if archive != sys.argv[1]:
+    sys.exit(f"it would load another pdctl_transfer: {spec.origin}")
+if "pdctl" not in importlib.metadata.entry_points(group=sys.argv[2]).names:
     sys.exit(f"no plugin of the name pdctl in {sys.argv[2]}")
 for need in ("numpy", "msgspec"):
     if importlib.util.find_spec(need) is None:
         sys.exit(f"the engine's environment has no {need}, which the transfer core needs")
-print(total.hexdigest())
+import pdctl_transfer
+print(hashlib.sha256(pathlib.Path(archive).read_bytes()).hexdigest())
 """
 
 
-def verify(python: str, folder: Path, group: str) -> str:
-    """The digest of the core that this interpreter would load. Raises GateError (PD3113) unless it is ours."""
-    expected = digest_of(contents())
-    info = f"{PACKAGE}-{__version__}.dist-info"
+def verify(python: str, path: Path, group: str) -> str:
+    """The digest of the core that this interpreter would run. Raises GateError (PD3113) unless it is ours."""
     try:
         done = subprocess.run(
-            code(python, _PROBE, info, group),
-            env=environment(
-                {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-            ),
+            code(python, _PROBE, str(path), group),
+            env=environment({"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(path)}),
             capture_output=True,
             text=True,
             timeout=60,
@@ -149,11 +134,11 @@ def verify(python: str, folder: Path, group: str) -> str:
     if done.returncode:
         raise _mismatch(python, (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     found = done.stdout.strip()
-    if found != expected:
-        raise _mismatch(python, f"it would load sha256:{found[:16]}, not sha256:{expected[:16]}, from {folder}")
+    if found != digest():
+        raise _mismatch(python, f"it would load sha256:{found[:16]}, not sha256:{digest()[:16]}, from {path}")
     return found
 
 
 def _mismatch(python: str, reason: str) -> GateError:
-    hint = "remove the folder and run `pdctl up` again; a pdctl_transfer on the engine's own PYTHONPATH comes first"
+    hint = "run `pdctl up` again; look for a pdctl_transfer that the engine's environment loads by itself"
     return GateError(f"{python}: {reason}", code="PD3113", hint=hint)

@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pdctl.engines.base import Instance, python_of
 from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
-from pdctl.engines.shipping import core_folder
+from pdctl.engines.cache import cache_root
+from pdctl.engines.shipping import core_file
 from pdctl.errors import InputError
 from pdctl.fleet.model import Pool
 from pdctl.python import search_path
@@ -20,8 +20,7 @@ def interpreter(pool: Pool, engine: str) -> str:
     named = os.environ.get(f"PDCTL_{engine.upper()}_PYTHON")
     if named:
         return named
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    built = cache / "pdctl" / "envs" / engine / "bin" / "python"
+    built = cache_root() / "envs" / engine / "bin" / "python"
     return str(built) if built.exists() else python_of(pool)
 
 
@@ -77,7 +76,7 @@ def common_environment(instance: Instance) -> dict[str, str]:
 
 def with_core(env: Mapping[str, str], pool: Pool) -> dict[str, str]:
     """An engine's environment with what the pool says on top, and the core first on PYTHONPATH."""
-    path = search_path(str(core_folder()), pool.env.get("PYTHONPATH", ""))
+    path = search_path(str(core_file()), pool.env.get("PYTHONPATH", ""))
     return {**env, **pool.env, "PYTHONPATH": path}
 
 

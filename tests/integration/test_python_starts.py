@@ -80,7 +80,7 @@ def _package(folder: Path) -> None:
 
 
 def _core(folder: Path) -> None:
-    shipping.verify(sys.executable, shipping.install(folder), "sglang.srt.plugins")
+    shipping.verify(sys.executable, shipping.install(), "sglang.srt.plugins")
 
 
 def _facts(folder: Path) -> None:
@@ -152,5 +152,5 @@ def test_a_python_on_another_host_is_told_the_same() -> None:
 
 def test_the_core_comes_first_and_the_current_folder_nowhere() -> None:
     pool = _instance("prefill").pool.model_copy(update={"env": {"PYTHONPATH": ":/x::/y:"}})
-    assert with_core({}, pool)["PYTHONPATH"] == f"{shipping.core_folder()}:/x:/y"
+    assert with_core({}, pool)["PYTHONPATH"] == f"{shipping.core_file()}:/x:/y"
     assert search_path("", ":a:", "b") == "a:b"
