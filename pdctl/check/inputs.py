@@ -1,5 +1,6 @@
 """Arguments of `pdctl check` into groups: a manifest is a group of one, a fleet file one group a pool."""
 
+import sys
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +15,18 @@ from pdctl_transfer.rules import Evidence, Side
 
 ROLES: Final[tuple[Role, Role]] = ("prefill", "decode")
 MAX_PAIRS: Final = 10**6
+DASH: Final = Path("-")
+STDIN: Final = Path("stdin")
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file, up to one byte more than a manifest may have. InputError (PD0002) where it cannot be read."""
+    """The file, or standard input for `-`, up to one byte more than a manifest may have.
+
+    InputError (PD0002) where it cannot be read.
+    """
     try:
+        if path == DASH:
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -26,6 +34,11 @@ def read_bytes(path: Path) -> bytes:
         raise InputError(f"cannot be read: {reason}", where=str(path), code="PD0002") from error
     except ValueError as error:  # a NUL byte in the name
         raise InputError(f"cannot be read: {error}", where=repr(str(path)), code="PD0002") from error
+
+
+def shown(path: Path) -> Path:
+    """What reports call a file: standard input has no name of its own."""
+    return STDIN if path == DASH else path
 
 
 def is_manifest(data: bytes) -> bool:

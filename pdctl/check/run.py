@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pdctl.check.groups import Group, merged, told_apart
-from pdctl.check.inputs import is_manifest, manifest_group, read_bytes, require_both_roles, require_few_pairs
+from pdctl.check.inputs import (
+    DASH,
+    is_manifest,
+    manifest_group,
+    read_bytes,
+    require_both_roles,
+    require_few_pairs,
+    shown,
+)
 from pdctl.check.judging import judgements
 from pdctl.errors import InputError
 from pdctl.report import Report, make_report
@@ -35,7 +43,10 @@ def check(paths: Sequence[Path], options: Options) -> Report:
     Raises InputError (exit 2) for what cannot be read or has one role only, ManifestError and ConfigError the same.
     """
     start = time.perf_counter()
+    if paths.count(DASH) > 1:
+        raise InputError("standard input can be read once", where="-", hint="write one of the two to a file")
     inputs = [_read(path, options) for path in paths]
+    paths = [shown(path) for path in paths]
     if options.live and not any(one.fleet for one in inputs):
         raise InputError("no fleet file: --live reads the engines that one names", where="--live")
     files = [path.name if len({other.name for other in paths}) == len(paths) else str(path) for path in paths]
@@ -61,7 +72,7 @@ class _Input(Struct, frozen=True):
 
 
 def _read(path: Path, options: Options) -> _Input:
-    data = read_bytes(path)
+    data, path = read_bytes(path), shown(path)
     if is_manifest(data):
         given = {"--platform": options.platform, "--model": options.model}
         unused = [option for option, value in given.items() if value]

@@ -9,8 +9,11 @@ from pdctl.errors import InputError
 
 
 def command(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A fleet file or a manifest.")],
-    second: Annotated[Path | None, typer.Argument(metavar="B", help="Another one; a manifest needs its peer.")] = None,
+    first: Annotated[
+        Path | None,
+        typer.Argument(metavar="[A]", help="A fleet file or a manifest, - for standard input; by default fleet.yaml."),
+    ] = None,
+    second: Annotated[Path | None, typer.Argument(metavar="[B]", help="Another; a manifest needs its peer.")] = None,
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="Judge for this transfer backend: mooncake, nixl, mori, ascend.")
     ] = None,
@@ -48,10 +51,11 @@ def command(
             "--pre asks nothing that runs, --live asks what runs", where="--pre, --live", hint="give one of them"
         )
     from pdctl.check import Options, check
+    from pdctl.cli.common import given_or_here
     from pdctl.report import emit, exit_status
 
     options = Options(_backend(backend), platform, model, live, prove, _codes(" ".join(ignore or ())))
-    report = check([path for path in (first, second) if path is not None], options)
+    report = check([first or Path(given_or_here(None)), *([second] if second else [])], options)
     emit(report, output)
     return exit_status(report, fail_on)
 

@@ -7,11 +7,20 @@ from typing import Annotated
 
 import typer
 
-from pdctl.errors import GateError
+from pdctl.cli.output import note
+from pdctl.errors import GateError, InputError
 from pdctl.fleet.names import NAME_PATTERN
 from pdctl.launch.state import FleetFolder, state_root
 
-FleetArgument = Annotated[str, typer.Argument(metavar="FLEET", help="A fleet file, or the name of a fleet that is up.")]
+FleetArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FLEET]",
+        help="A fleet file, or the name of a fleet that is up; by default fleet.yaml or pdctl.yaml of this folder.",
+    ),
+]
+HERE = ("fleet.yaml", "pdctl.yaml")
+"""Files of the current folder that are taken where no fleet is given."""
 
 
 class Format(StrEnum):
@@ -26,6 +35,24 @@ FormatOption = Annotated[Format, typer.Option("--output", "-o", help="How the re
 DrainOption = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long requests under way may take before a unit is ended.")
 ]
+
+
+def given_or_here(fleet: str | None) -> str:
+    """The fleet that was given; where none was, the one that the current folder has, and that is said.
+
+    Raises InputError (PD0024) where it has none, or two.
+    """
+    if fleet is not None:
+        return fleet
+    found = [name for name in HERE if Path(name).is_file()]
+    if len(found) == 1:
+        note(f"{found[0]} of this folder:")
+        return found[0]
+    if found:
+        raise InputError(f"{' and '.join(found)} are both here", where="FLEET", code="PD0024", hint="give one of them")
+    hint = f"give a fleet file, or the name of a fleet that is up (`pdctl ps`); `pdctl init` writes {HERE[0]}"
+    message = f"no fleet is given, and this folder has no {' or '.join(HERE)}"
+    raise InputError(message, where="FLEET", code="PD0024", hint=hint)
 
 
 def fleet_file(fleet: str) -> Path:

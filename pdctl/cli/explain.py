@@ -14,7 +14,7 @@ from pdctl.errors import InputError
 
 def command(
     code: Annotated[
-        str | None, typer.Argument(help="A code such as PD1001; none: the list of all.", metavar="CODE")
+        str | None, typer.Argument(help="A code such as PD1001, or 1001; none: the list of all.", metavar="CODE")
     ] = None,
     output: Annotated[Literal["table", "json"], typer.Option("-o", "--output", help="table or json.")] = "table",
 ) -> int:
@@ -23,7 +23,7 @@ def command(
         _list(output)
         return 0
     try:
-        entry = lookup(code.strip())
+        entry = lookup(_whole(code.strip()))
     except KeyError:
         raise InputError(f'no code "{code}"', where="CODE", hint=_suggest(code)) from None
     if output == "json":
@@ -31,6 +31,11 @@ def command(
     else:
         _print(entry)
     return 0
+
+
+def _whole(code: str) -> str:
+    """`3006` and `pd3006` mean PD3006."""
+    return f"PD{code:0>4}" if code.isascii() and code.isdigit() else code
 
 
 def _list(output: str) -> None:

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from pdctl.cli.common import FleetArgument, fleet_name
+from pdctl.cli.common import FleetArgument, fleet_name, given_or_here
 from pdctl.errors import InputError
 
 
 def command(
-    fleet: FleetArgument,
+    fleet: FleetArgument = None,
     unit: Annotated[str | None, typer.Argument(help="A unit, such as prefill-0; all of them if left out.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is written, until Ctrl-C.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last lines of each.")] = None,
@@ -23,7 +23,7 @@ def command(
     from pdctl.launch.state import FleetFolder
     from pdctl.up.logs import follow_logs, print_logs
 
-    name = fleet_name(fleet)
+    name = fleet_name(given_or_here(fleet))
     folder = FleetFolder(name)
     launcher = LocalLauncher(folder.units)
     state = folder.read()

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from pdctl.cli.common import DrainOption, FleetArgument, Format, FormatOption, fleet_file
+from pdctl.cli.common import DrainOption, FleetArgument, Format, FormatOption, fleet_file, given_or_here
 
 
 def command(
-    fleet: FleetArgument,
+    fleet: FleetArgument = None,
     units: Annotated[
         list[str] | None, typer.Argument(metavar="[UNIT]...", help="Units, such as decode-0; all of them if left out.")
     ] = None,
@@ -26,7 +26,7 @@ def command(
     from pdctl.up.phases import NAMES
     from pdctl.up.restart import restart
 
-    loaded = load_fleet(fleet_file(fleet))
+    loaded = load_fleet(fleet_file(given_or_here(fleet)))
     watch = watcher(max(map(len, NAMES)))
     try:
         state = restart(loaded, units or (), watch, drain)

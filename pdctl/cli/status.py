@@ -1,14 +1,13 @@
 """`pdctl status`."""
 
 import sys
-import time
 from typing import Any
 
-from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name
+from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name, given_or_here
 from pdctl.cli.output import note, paint, result, result_json, table
 
 
-def command(fleet: FleetArgument, output: FormatOption = Format.table) -> int:
+def command(fleet: FleetArgument = None, output: FormatOption = Format.table) -> int:
     """Say what runs and whether it answers; exit status 3 when the fleet is absent or degraded.
 
     A unit is `ready` when it answers now, `starting` when its process runs and has not answered yet, `unready` when it
@@ -16,7 +15,7 @@ def command(fleet: FleetArgument, output: FormatOption = Format.table) -> int:
     """
     from pdctl.up.status import fleet_status
 
-    status = fleet_status(fleet_name(fleet))
+    status = fleet_status(fleet_name(given_or_here(fleet)))
     if output is Format.json:
         result_json(status.document())
     else:
@@ -37,15 +36,7 @@ def _print(status: Any) -> None:
 
 
 def _row(unit: Any) -> tuple[str, ...]:
+    from pdctl.up.listing import age
+
     pid = str(unit.pid or "–")
-    return (unit.name, unit.state, pid, str(unit.port), _ago(unit.since), str(unit.restarts), unit.last_exit or "")
-
-
-def _ago(since: float | None) -> str:
-    if not since:
-        return "–"
-    seconds = max(0, int(time.time() - since))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
+    return (unit.name, unit.state, pid, str(unit.port), age(unit.since), str(unit.restarts), unit.last_exit or "")

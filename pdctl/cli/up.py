@@ -1,17 +1,19 @@
 """`pdctl up`."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pdctl.cli.common import DrainOption, Format, FormatOption
+from pdctl.cli.common import DrainOption, Format, FormatOption, given_or_here
 from pdctl.cli.output import note, result, result_json
 from pdctl.errors import InputError
 
 
 def command(
-    fleet: Annotated[Path, typer.Argument(metavar="FLEET", help="A fleet file.")],
+    fleet: Annotated[
+        str | None,
+        typer.Argument(metavar="[FLEET]", help="A fleet file; by default fleet.yaml or pdctl.yaml of this folder."),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the phases, command lines and what would change; start nothing.")
     ] = False,
@@ -30,7 +32,7 @@ def command(
     """
     from pdctl.fleet import load_fleet
 
-    loaded = load_fleet(fleet)
+    loaded = load_fleet(given_or_here(fleet))
     _check_names(skip_phase)
     if plan:
         _print_plan(loaded, skip_phase, output)

@@ -38,6 +38,8 @@ class FleetView:
     """An `up` or `down` is at work on it."""
     url: str | None
     units: tuple[UnitView, ...]
+    since: float | None = None
+    """Since when it is in its phase, seconds since 1970."""
     at: float = 0.0
     """When it was looked at, seconds since 1970."""
 
@@ -83,10 +85,10 @@ def fleet_status(name: str) -> FleetView:
     folder = FleetFolder(name)
     state = folder.read()
     if state is None:
-        return FleetView(name, ABSENT, folder.is_locked(), None, (), time.time())
+        return FleetView(name, ABSENT, folder.is_locked(), None, (), at=time.time())
     launcher = LocalLauncher(folder.units)
     units = each(lambda entry: _view(launcher, entry), state.units)
-    return FleetView(name, state.phase, folder.is_locked(), state.url, tuple(units), time.time())
+    return FleetView(name, state.phase, folder.is_locked(), state.url, tuple(units), state.since, time.time())
 
 
 def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:

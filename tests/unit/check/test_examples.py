@@ -115,7 +115,7 @@ def test_output_is_pure(capsys: pytest.CaptureFixture[str]) -> None:
         ((*HYBRID, "--backend", "moonkake"), "did you mean mooncake"),
         ((*HYBRID, "--pre", "--live"), "give one of them"),
         ((*HYBRID, "--live"), "no fleet file"),
-        ((), "A"),
+        ((), "no fleet is given"),
     ],
 )
 def test_unusable_input(capsys: pytest.CaptureFixture[str], args: tuple[str, ...], says: str) -> None:

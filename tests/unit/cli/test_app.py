@@ -44,7 +44,6 @@ def test_the_top_level_help_fits_a_narrow_terminal(capsys: pytest.CaptureFixture
         (["statsu"], 'pdctl  no command "statsu"\n  did you mean "status"?'),
         (["--vresion"], 'pdctl  no option "--vresion"\n  did you mean "--version"?'),
         (["up", "--kep", "x.yaml"], "pdctl up  No such option: --kep\n  did you mean --keep?\n"),
-        (["up"], "pdctl up  Missing argument 'FLEET'"),
         (["status", "x", "-o", "jsn"], "pdctl status  Invalid value for '--output' / '-o'"),
         (["up", "--skip-phase", "pair", "{fleet}"], '--skip-phase  no phase "pair"\n  did you mean "pairs"?'),
     ],
