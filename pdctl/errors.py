@@ -1,12 +1,13 @@
 """Errors of pdctl, each with the exit status of the contract.
 
-PdctlError                     exit 1   the tool itself failed
+PdctlError                     exit 1   the tool itself or its surroundings failed
 ├── InputError                 exit 2   unusable input: file, line, key, found, expected
 │   ├── FleetFileError
 │   └── ConfigError                     a model config that is not understood: which key
 ├── GateError                  exit 3   a gate of `up` failed, a fleet is absent or degraded
 ├── FindingsError              exit 3   the report says which
 ├── HostError                  exit 1   a host that cannot be reached, or a command that cannot run there: which
+├── OutputError                exit 1   standard output cannot be written
 └── Interrupted                exit 130
 """
 
@@ -68,6 +69,16 @@ class HostError(PdctlError):
     """A host that cannot be reached, or where a command cannot be run."""
 
     code = "PD2201"
+
+
+class OutputError(PdctlError):
+    """Standard output is full, closed, or has lost its reader."""
+
+    code = "PD0040"
+
+    def __init__(self, message: str, *, reader_gone: bool = False) -> None:
+        super().__init__(message, hint="what it was to say is lost; give it room, or another place")
+        self.reader_gone = reader_gone
 
 
 class Interrupted(PdctlError):

@@ -37,6 +37,18 @@ def clean_line(text: str, limit: int | None = LONGEST_LINE) -> str:
     return clean(" ".join(text.splitlines()).replace("\t", " "), limit)
 
 
+def clean_json(text: str) -> str:
+    """A JSON document, equal as JSON, in which no character acts on a terminal either."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char == "\n" or char.isprintable() else _json_escape(char) for char in text)
+
+
+def _json_escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
 

@@ -7,7 +7,6 @@ parameters typer turns into options, and which returns its exit status (None: 0)
 
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
 from typing import NamedTuple
 
 USAGE_ERROR = 2
@@ -45,13 +44,9 @@ COMMANDS = (
 
 def main(argv: Sequence[str]) -> int:
     """Run `pdctl ARGV` and return its exit status. Never raises; never shows a traceback unless PDCTL_DEBUG is set."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a mark that the terminal's encoding lacks is no failure
     try:
         status = _dispatch(list(argv))
         sys.stdout.flush()
-    except BrokenPipeError:
-        return _broken_pipe()
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001  the outermost edge
@@ -133,16 +128,8 @@ def _overview() -> str:
         f"  {'--version':<{width}}  Print the version",
         f"  {'--help':<{width}}  This text; after a command, that command's",
         "",
-        "Exit status: 0 all held, 1 pdctl failed, 2 unusable input, 3 an error was",
-        "found, 4 only warnings (with --fail-on warning), 130 interrupted.",
+        "Exit status: 0 all held, 1 pdctl or its surroundings failed, 2 unusable input,",
+        "3 an error was found, 4 only warnings (with --fail-on warning), 130",
+        "interrupted, 141 the reader of the output has gone.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _broken_pipe() -> int:
-    """The reader has gone: say nothing, and keep the interpreter from complaining when it flushes at exit."""
-    import os
-
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    return 1

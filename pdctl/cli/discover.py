@@ -11,6 +11,7 @@ import typer
 from pdctl.cli.output import note, result
 from pdctl.errors import InputError
 from pdctl.hosts import view
+from pdctl.redact import clean, clean_json
 from pdctl_topology import Choice, FolderTree, Host, choose, read_host, settings
 
 SCHEMA = "pdctl.discover/v1"
@@ -54,7 +55,7 @@ def command(
         host, notes = _second_opinions(host)
     choice = choose(host, LAYERS[link_layer] if link_layer else None)
     if output is Form.json:
-        result(_document(host, choice))
+        result(clean_json(_document(host, choice)))
         return 0
     _print(host, choice, output, gids)
     for line in notes:
@@ -77,7 +78,7 @@ def _print(host: Host, choice: Choice, output: Form, gids: bool) -> None:
         lines += ["", *view.gid_table(host)]
     if output is Form.table and choice.hcas:
         lines += ["", *view.paste(choice)]
-    result("\n".join(lines))
+    result(clean("\n".join(lines), None))
 
 
 def _document(host: Host, choice: Choice) -> str:

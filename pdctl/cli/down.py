@@ -1,7 +1,8 @@
 """`pdctl down`."""
 
 from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name, given_or_here
-from pdctl.cli.output import result, result_json
+from pdctl.cli.output import done_anyway, result, result_json
+from pdctl.redact import clean
 
 
 def command(fleet: FleetArgument = None, output: FormatOption = Format.table) -> None:
@@ -13,7 +14,9 @@ def command(fleet: FleetArgument = None, output: FormatOption = Format.table) ->
 
     name = fleet_name(given_or_here(fleet))
     ended = bring_down(name)
-    if output is Format.json:
-        result_json({"fleet": name, "ended": list(ended)})
-    else:
-        result(f"{name} is down" + (f"; ended {', '.join(ended)}" if ended else "; nothing was running"))
+    says = f"{name} is down" + (f"; ended {', '.join(ended)}" if ended else "; nothing was running")
+    with done_anyway(clean(says)):
+        if output is Format.json:
+            result_json({"fleet": name, "ended": list(ended)})
+        else:
+            result(clean(says))

@@ -12,6 +12,7 @@ import typer
 from pdctl.cli.output import note, result
 from pdctl.derive import ENGINES, PLATFORMS, Derived, Request, derive
 from pdctl.errors import FindingsError, InputError
+from pdctl.redact import clean_json, clean_line
 
 #: Columns where the output is not a terminal.
 PIPED = 120
@@ -213,10 +214,10 @@ def _print(derived: Derived, output: Form) -> None:
     if output is Form.json:
         from pdctl_transfer.layout.read import encode_manifest
 
-        result(encode_manifest(derived.manifest, indent=1).decode())
+        result(clean_json(encode_manifest(derived.manifest, indent=1).decode()))
         return
     from pdctl.cli.layout_table import lines
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPED
     for line in lines(derived.manifest, derived.sources, width):
-        result(line)
+        result(clean_line(line, None))

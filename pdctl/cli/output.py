@@ -3,8 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
+
+from pdctl.errors import OutputError
+from pdctl.redact import clean, clean_json, clean_line
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -22,27 +26,47 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{codes}m{text}\x1b[0m"
 
 
-def note(text: str) -> None:
-    """One line of progress. A reader that has gone misses it; what is under way goes on."""
+def width_of(stream: TextIO) -> int | None:
+    """Columns of the terminal behind `stream`; None where it is no terminal."""
+    if not stream.isatty():
+        return None
+    columns = os.environ.get("COLUMNS", "")
     try:
-        sys.stderr.write(text + "\n")
+        width = int(columns) if columns.isdecimal() else os.get_terminal_size(stream.fileno()).columns
+    except OSError:
+        width = 0
+    return width or 80
+
+
+def note(text: str, mark: str = "") -> None:
+    """One line of progress: `mark` as it is, then a text that may have come from anywhere."""
+    with suppress(OSError):  # nobody listens any more; what is under way goes on
+        sys.stderr.write(f"{mark}{clean(text)}\n")
         sys.stderr.flush()
-    except BrokenPipeError:
-        pass
+
+
+@contextmanager
+def done_anyway(what: str) -> Iterator[None]:
+    """Print the result of what is done and stays done: where that fails, `what` is said on standard error instead."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OutputError as error:
+        note(f"{what}; {error.message}")
 
 
 def result(text: str) -> None:
-    """One line of a result."""
+    """One line of a result. Text from elsewhere is cleaned before: here it may be coloured."""
     sys.stdout.write(text + "\n")
 
 
 def result_json(document: Any) -> None:
     """A result for machines: keys in the order given, one document."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(clean_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
 
 
 def table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> list[str]:
-    """Lines of a plain table, columns padded to their widest cell."""
-    cells = [header, *rows]
+    """Lines of a plain table, columns padded to their widest cell. Cells may hold any text."""
+    cells = [header, *(tuple(map(clean_line, row)) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -95,8 +95,9 @@ def _print_table(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> None:
     import sys
 
     from pdctl.cli.output import paint, result
+    from pdctl.redact import clean_line
 
-    result(f"prefill {_described(prefill)} → decode {_described(decode)}")
+    result(clean_line(f"prefill {_described(prefill)} → decode {_described(decode)}"))
     result(f"{plan.digest}\n")
     for head, rows in ((("from", "to"), _by_rank(plan)), (("kind", "tensor"), _by_state(plan))):
         first, *others = _fitted([(*head, "entries", "bytes", "copies", "merged"), *rows])

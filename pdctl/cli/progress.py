@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from pdctl.cli.output import colourful, note, paint
+from pdctl.cli.output import colourful, note, paint, width_of
 from pdctl.launch.state import PhaseEntry
 from pdctl.redact import clean_line
 from pdctl.up.diff import Step
@@ -39,7 +39,7 @@ class Lines:
     def phase_ended(self, entry: PhaseEntry) -> None:
         """The phase's line."""
         self.phases += 1
-        note(phase_line(entry, self._width))
+        note(*phase_line(entry, self._width))
 
     def cleaning(self, text: str) -> None:
         """One line."""
@@ -69,7 +69,7 @@ class Spinner(Lines):
     def phase_began(self, name: str, says: str) -> None:
         """The moving line shows this phase from now on."""
         with self._lock:
-            self._phase = (name, says, time.monotonic())
+            self._phase = (name, f"until {says}", time.monotonic())
 
     def progress(self, text: str) -> None:
         """What is waited for, in the moving line."""
@@ -96,8 +96,6 @@ class Spinner(Lines):
         self._clear()
 
     def _turn(self) -> None:
-        from shutil import get_terminal_size
-
         frame = 0
         while not self._done.wait(_FRAME_S):
             frame += 1
@@ -107,7 +105,8 @@ class Spinner(Lines):
                 name, text, began = self._phase
                 turn, seconds = _FRAMES[frame % len(_FRAMES)], time.monotonic() - began
                 line = f"{turn} {name:<{self._width}}  {seconds:5.1f} s  {text}"
-                sys.stderr.write(f"\r\x1b[2K{line[: get_terminal_size().columns - 1]}")
+                columns = width_of(sys.stderr) or 80
+                sys.stderr.write(f"\r\x1b[2K{clean_line(line)[: columns - 1]}")
                 sys.stderr.flush()
 
     def _clear(self) -> None:
@@ -136,8 +135,8 @@ def change_lines(steps: Sequence[Step]) -> list[str]:
     return [*lines, *([f"= {', '.join(kept[:4])}{more}"] if kept else [])]
 
 
-def phase_line(entry: PhaseEntry, width: int) -> str:
-    """`✓ prefill     1.8 s  prefill-0 :20123`."""
+def phase_line(entry: PhaseEntry, width: int) -> tuple[str, str]:
+    """`prefill     1.8 s  prefill-0 :20123`, and the mark before it."""
     mark, style = _MARKS[entry.outcome]
     seconds = f"{entry.seconds:5.1f} s" if entry.outcome != "skipped" else " " * 7
-    return f"{paint(mark, style)} {entry.name:<{width}}  {seconds}  {entry.note or ''}".rstrip()
+    return f" {entry.name:<{width}}  {seconds}  {entry.note or ''}".rstrip(), paint(mark, style)

@@ -5,6 +5,8 @@ from typing import Any
 
 from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name, given_or_here
 from pdctl.cli.output import note, paint, result, result_json, table
+from pdctl.launch.state import DOWN
+from pdctl.redact import clean_line
 
 
 def command(fleet: FleetArgument = None, output: FormatOption = Format.table) -> int:
@@ -24,13 +26,15 @@ def command(fleet: FleetArgument = None, output: FormatOption = Format.table) ->
 
 
 def _print(status: Any) -> None:
-    result(f"{status.fleet}  {status.phase}" + (f"  {status.url}" if status.url else ""))
+    url = status.url if status.phase != DOWN else None
+    result(clean_line("  ".join(filter(None, (status.fleet, status.phase, url)))))
     rows = [_row(one) for one in status.units]
     if rows:
         head, *lines = table(rows, ("unit", "state", "pid", "port", "since", "restarts", "last exit"))
         result(f"  {head}")
         for one, line in zip(status.units, lines, strict=True):
-            result("  " + (line if one.state == "ready" else paint(line, "red", sys.stdout)))
+            calm = one.state == "ready" or status.phase == DOWN
+            result("  " + (line if calm else paint(line, "red", sys.stdout)))
     for text in status.notes:
         note(text)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from pdctl.cli.common import DrainOption, Format, FormatOption, given_or_here
-from pdctl.cli.output import note, result, result_json
+from pdctl.cli.output import done_anyway, note, result, result_json
 from pdctl.errors import InputError
 
 
@@ -51,12 +51,15 @@ def command(
 
 def say(state: Any, watch: Any, output: Format) -> None:
     """How a bring-up went, of `up` and of `restart`."""
-    if output is Format.json:
-        result_json(_document(state, watch.steps))
-    elif watch.steps and all(step.action == "keep" for step in watch.steps) and not watch.phases:
-        result(f"{state.fleet} is already up at {state.url}, nothing to change")
-    else:
-        result(f"{state.fleet} is up at {state.url}")
+    unchanged = watch.steps and all(step.action == "keep" for step in watch.steps) and not watch.phases
+    already, more = ("already ", ", nothing to change") if unchanged else ("", "")
+    says = f"{state.fleet} is {already}up at {state.url}{more}"
+    with done_anyway(says):
+        if output is Format.json:
+            result_json(_document(state, watch.steps))
+        else:
+            result(says)
+    if output is Format.table and not unchanged:
         note(f"  pdctl status {state.fleet} · pdctl logs {state.fleet} · pdctl down {state.fleet}")
 
 

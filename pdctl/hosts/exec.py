@@ -145,9 +145,9 @@ _CAUSES = (
 
 def unreachable(host: str, stderr: str) -> HostError:
     """The OpenSSH client's last words as an error that says what to do."""
-    low = stderr.lower()
+    low, named = stderr.lower(), shlex.quote(host)  # a hint is copied into a shell
     for mark, cause, hint in _CAUSES:
         if mark in low:
-            return HostError(f"{host}: {cause}", hint=hint.format(host=host))
+            return HostError(f"{host}: {cause}", hint=hint.format(host=named))
     last = stderr.splitlines()[-1] if stderr else "ssh ended with status 255 and said nothing"
-    return HostError(f"{host}: {last}", hint=f"try `ssh {host} true`")
+    return HostError(f"{host}: {last}", hint=f"try `ssh {named} true`")

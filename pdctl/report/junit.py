@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from xml.etree import ElementTree as ET
 
 from pdctl import __version__
+from pdctl.redact import clean
 from pdctl.report.model import Report, ReportedFinding
 
 #: Characters that no XML 1.0 document may hold, not even escaped.
@@ -89,4 +90,4 @@ def _text(findings: Iterable[ReportedFinding]) -> str:
 
 
 def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("�", text)
+    return clean(_FORBIDDEN.sub("�", text), None)

@@ -7,6 +7,7 @@ from typing import Literal, TextIO, get_args
 
 import msgspec
 
+from pdctl.redact import clean_json
 from pdctl.report.model import Report
 
 Format = Literal["table", "short", "json", "junit", "sarif"]
@@ -28,7 +29,7 @@ def render(report: Report, fmt: Format, *, width: int = PIPED, colour: bool = Fa
 
             return short(report, max(width, NARROWEST), colour)
         case "json":
-            return msgspec.json.format(msgspec.json.encode(_document(report)), indent=1).decode() + "\n"
+            return clean_json(msgspec.json.format(msgspec.json.encode(_document(report)), indent=1).decode()) + "\n"
         case "junit":
             from pdctl.report.junit import junit
 

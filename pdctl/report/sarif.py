@@ -8,6 +8,7 @@ import msgspec
 
 from pdctl import __version__
 from pdctl.catalog import lookup
+from pdctl.redact import clean_json
 from pdctl.report.model import Report, ReportedFinding
 from pdctl_transfer.rules.outcome import Evidence, Severity
 
@@ -34,7 +35,7 @@ def sarif(report: Report) -> str:
         "properties": {"command": report.command, "ok": report.ok},
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+    return clean_json(msgspec.json.format(msgspec.json.encode(document), indent=1).decode()) + "\n"
 
 
 def _rule(code: str) -> dict[str, Any]:

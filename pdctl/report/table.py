@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from pdctl.catalog import SECTIONS, section_of
+from pdctl.redact import clean_line
 from pdctl.report.build import spans
 from pdctl.report.model import PairVerdict, Report, ReportedFinding
 
@@ -58,10 +59,8 @@ class _Pen:
 
 
 def printable(text: str) -> str:
-    """On one line, control characters as escapes: names come from files, and a terminal would obey them."""
-    if text.isprintable():
-        return text
-    return "".join(" " if c.isspace() else c if c.isprintable() else repr(c)[1:-1] for c in text)
+    """On one line, and nothing in it that a terminal would obey: names come from files."""
+    return clean_line(text, None)
 
 
 def table(report: Report, width: int, colour: bool) -> str:

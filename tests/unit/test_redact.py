@@ -1,11 +1,12 @@
 """Secrets are known by where they stand, and nothing that a terminal obeys comes through."""
 
+import json
 import re
 import time
 
 import pytest
 
-from pdctl.redact import HIDDEN, clean, clean_line, hide, hide_argv, hide_env, sounds_secret
+from pdctl.redact import HIDDEN, clean, clean_json, clean_line, hide, hide_argv, hide_env, sounds_secret
 
 SECRET_NAMES = re.findall(
     r"\S+",
@@ -141,6 +142,13 @@ def test_no_control_character_reaches_a_terminal(char: str) -> None:
 )
 def test_what_acts_is_made_visible_and_what_is_read_stays(text: str, shown: str) -> None:
     assert clean(text) == shown
+
+
+def test_a_document_stays_the_same_to_machines() -> None:
+    document = {"a\x9b": "\u202e\x7f\U000e0041 ü", "b": [1]}
+    text = clean_json(json.dumps(document, ensure_ascii=False, indent=1))
+    assert json.loads(text) == document
+    assert text.replace("\n", "").isprintable()
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -37,11 +37,13 @@ class Fleet:
             f"transfer: {{backend: mooncake, protocol: tcp}}\nprefill: {prefill}\ndecode: {decode}\n{more}"
         )
 
-    def start(self, *words: str, disk: int | None = None) -> "subprocess.Popen[str]":
+    def start(
+        self, *words: str, disk: int | None = None, stdout: int | IO[str] = subprocess.PIPE
+    ) -> "subprocess.Popen[str]":
         """`disk`: bytes that any file may have, as if the disk were full beyond."""
         limit = [] if disk is None else ["prlimit", f"--fsize={disk}"]
         command = [*limit, sys.executable, "-m", "tests.integration.up.driver", *words]
-        return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, cwd=ROOT, text=True, stdout=stdout, stderr=subprocess.PIPE)
 
     def run(self, *words: str, disk: int | None = None) -> "subprocess.CompletedProcess[str]":
         running = self.start(*words, disk=disk)

@@ -39,10 +39,10 @@ def install() -> None:
 
 
 def main() -> int:
-    from pdctl.cli.app import main as pdctl
+    from pdctl.__main__ import main as pdctl
 
     install()
-    return pdctl(sys.argv[1:])
+    return pdctl()
 
 
 if __name__ == "__main__":

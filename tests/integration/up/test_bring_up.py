@@ -277,6 +277,21 @@ def test_a_reader_of_the_progress_that_leaves_does_not_take_the_fleet_down(fleet
     assert fleet.status()["ok"]
 
 
+def test_a_result_that_cannot_be_printed_changes_nothing_of_what_was_done(fleet: Fleet) -> None:
+    """`pdctl up f > /dev/full` brought it up and said 1; scripts that believe it bring it up twice."""
+    with Path("/dev/full").open("w") as full:
+        up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight", stdout=full)
+        _, said = up.communicate(timeout=60)
+        assert up.returncode == 0, said
+        assert "fake is up at http://" in said
+        assert "cannot write standard output: no space left on device" in said
+        assert fleet.status()["ok"]
+        down = fleet.start("down", fleet.name, "-o", "json", stdout=full)
+        _, said = down.communicate(timeout=60)
+        assert down.returncode == 0, said
+        assert "fake is down; ended" in said
+
+
 def test_json_goes_to_standard_output_alone(fleet: Fleet) -> None:
     up = fleet.up("-o", "json")
     document = json.loads(up.stdout)

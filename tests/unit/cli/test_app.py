@@ -101,16 +101,6 @@ def test_all_faults_of_a_fleet_file_are_told_at_once(
     assert capsys.readouterr().err == "error PD0002 f.yaml:1  one\nerror PD0002 f.yaml:2  two\n"
 
 
-def test_a_reader_that_leaves_is_no_traceback() -> None:
-    """`pdctl schema | head -1`."""
-    pdctl = subprocess.Popen([sys.executable, "-m", "pdctl", "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert pdctl.stdout is not None
-    pdctl.stdout.close()
-    _, err = pdctl.communicate(timeout=30)
-    assert err == b""
-    assert pdctl.returncode == 1
-
-
 def test_no_colour_but_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     app.main(["nothing"])
     assert "\x1b" not in capsys.readouterr().err

@@ -237,4 +237,4 @@ def test_a_doubt_is_no_tick(tmp_path: Path) -> None:
     read = FleetFolder("two").read()
     assert read is not None
     assert read.phases == state.phases
-    assert phase_line(PhaseEntry("unsure", "doubtful", 1.0, "who knows"), 6) == "? unsure    1.0 s  who knows"
+    assert phase_line(PhaseEntry("unsure", "doubtful", 1.0, "who knows"), 6) == (" unsure    1.0 s  who knows", "?")
