@@ -77,8 +77,9 @@ class Launcher(Protocol):
         """Start the unit; it outlives the caller. Raises GateError (PD3018) if it cannot be started at all."""
         ...
 
-    def stop(self, names: Sequence[str]) -> None:
-        """End the units, their whole trees, and whatever they left. Unknown ones are no error."""
+    def stop(self, names: Sequence[str]) -> tuple[str, ...]:
+        """End the units, their whole trees, and whatever they left; those of which something ran. Unknown ones are no
+        error."""
         ...
 
     def status(self, name: str) -> UnitStatus:

@@ -40,10 +40,17 @@ class Guard:
         self.ready_fd: int | None = ready_fd
         self.stopping = False
         self.failures = 0
-        me = process.find(os.getpid())
+        me, here = process.find(os.getpid()), process.here()
         assert me is not None
         self.record = UnitRecord(
-            unit.name, unit.role, "stopped", unit.digest, process.boot_id(), guard_pid=me.pid, guard_started=me.started
+            unit.name,
+            unit.role,
+            "stopped",
+            unit.digest,
+            here.boot,
+            guard_pid=me.pid,
+            guard_started=me.started,
+            namespace=here.namespace,
         )
 
     def run(self) -> None:

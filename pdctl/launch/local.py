@@ -10,15 +10,18 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from pdctl import python
 from pdctl.errors import GateError
-from pdctl.launch import process, started
+from pdctl.launch import private, process, started
 from pdctl.launch.base import Started, State, Unit, UnitStatus
-from pdctl.launch.record import StateError, UnitRecord, read, write
+from pdctl.launch.identity import Seen, guards, ours
+from pdctl.launch.record import StateError, UnitRecord, UnwritableError, read, write
+from pdctl.launch.steps import run_all
 
 START_S = 20.0
 STOP_S = 30.0
@@ -29,20 +32,24 @@ class LocalLauncher:
     """Starts units as guarded processes; their records and logs lie in `root/<unit>/`."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root.absolute()
         self._guards: list[subprocess.Popen[bytes]] = []
 
     def start(self, unit: Unit) -> None:
-        """Start the unit under a new guard; return when the guard has started it."""
+        """Start the unit under a new guard; return when the guard has started it.
+
+        Raises GateError: PD3014 for a folder that others may write, PD3018; UnwritableError (PD3016).
+        """
         folder = self.root / unit.name
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        log = self.log(unit.name)
-        if log.exists():
-            log.replace(log.with_suffix(".log.1"))
+        try:
+            private.make(self.root, folder)
+            output = self._new_log(unit.name)
+        except OSError as error:
+            raise UnwritableError(folder, error) from error
         with suppress(OSError):  # it is there for words alone
             started.keep(folder, unit)
         ready, told = os.pipe()
-        with log.open("ab") as output:
+        try:
             guard = subprocess.Popen(
                 python.module(sys.executable, "pdctl.launch.guard", str(folder), str(told)),
                 stdin=subprocess.PIPE,
@@ -52,12 +59,20 @@ class LocalLauncher:
                 start_new_session=True,
                 pass_fds=(told,),
             )
+        finally:
+            os.close(output)
         os.close(told)
         self._guards.append(guard)
         try:
             self._hand_over(unit, guard, ready)
         finally:
             os.close(ready)
+
+    def _new_log(self, name: str) -> int:
+        log = self.log(name)
+        if log.exists():
+            log.replace(log.with_suffix(".log.1"))
+        return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def _hand_over(self, unit: Unit, guard: subprocess.Popen[bytes], ready: int) -> None:
         assert guard.stdin is not None
@@ -72,32 +87,62 @@ class LocalLauncher:
             message = f"the guard of {unit.name} did not start; its log: {self.log(unit.name)}"
             raise GateError(message, code="PD3018")
 
-    def stop(self, names: Sequence[str]) -> None:
-        """Tell all guards at once, wait for each, then kill whatever still carries a unit's mark."""
-        records = {name: self._record_or_none(name) for name in names}
-        for record in records.values():
-            if record is not None and _guarded(record):
-                process.send(_guard(record), signal.SIGTERM)
-        for name, record in records.items():
-            if record is not None and _guarded(record):
-                _await_end(record.guard_pid, record.guard_started, STOP_S)
-            self._sweep(name, record)
-            self._settle(name)
-        for guard in self._guards:
-            guard.poll()
+    def stop(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Tell all guards at once, wait for each, then kill whatever is left; the names of which something ran.
 
-    def _sweep(self, name: str, record: UnitRecord | None) -> None:
-        """Kill what is left of a unit: its guard if it hangs, and processes that got away."""
-        same_boot = record is not None and record.boot == process.boot_id()
-        sessions = [record.pid] if record is not None and same_boot and record.pid else []
+        Everything is ended before the first record is written, and no fault keeps another unit from being ended. Raises
+        GateError: PD3014 before anything is done, PD3017 for what cannot be killed; UnwritableError (PD3016).
+        """
+        private.check(self.root, *(self.root / name for name in names))
+        records = {name: self._record_or_none(name) for name in names}
+        guards = {name: guard for name in names if (guard := self._guard(name, records[name])) is not None}
+        for guard in guards.values():
+            process.send(guard, signal.SIGTERM)
+            process.send(guard, signal.SIGCONT)
         ends = time.monotonic() + STOP_S
-        while left := process.marked(str(self.root / name), sessions):
+        for guard in guards.values():
+            process.await_end(guard, ends - time.monotonic())
+        swept: dict[str, bool] = {}
+
+        def sweep(name: str) -> None:
+            swept[name] = self._sweep(name, records[name])
+
+        def settle(name: str) -> None:
+            if name in swept:
+                self._settle(name)
+
+        try:
+            run_all(self.root, [partial(step, name) for step in (sweep, settle) for name in names])
+        finally:
+            for begun in self._guards:
+                begun.poll()
+        return tuple(name for name in names if name in guards or swept[name])
+
+    def _guard(self, name: str, record: UnitRecord | None) -> Seen | None:
+        """The guard that the record names, if it runs."""
+        if record is None:
+            return None
+        seen = process.look_at(record.guard_pid, str(self.root / name))
+        return seen if guards(record.claim, process.here(), seen) else None
+
+    def _sweep(self, name: str, record: UnitRecord | None) -> bool:
+        """Kill what is left of a unit: its guard if it hangs, and processes that got away. Whether anything was."""
+        found, ends = False, time.monotonic() + STOP_S
+        # twice: a process shows no environment for the moment in which it becomes another program
+        while left := self._left(name, record) or self._left(name, record):
+            found = True
             for item in left:
                 process.send(item, signal.SIGKILL)
             if time.monotonic() > ends:
                 pids = ", ".join(str(item.pid) for item in left)
                 raise GateError(f"{name}: cannot be killed: pid {pids}", code="PD3017")
-            _await_end(left[0].pid, left[0].started, 0.2)
+            process.await_end(left[0], 0.2)
+        return found
+
+    def _left(self, name: str, record: UnitRecord | None) -> list[Seen]:
+        """Processes of the unit that run, its guard among them."""
+        claim, here = record.claim if record else None, process.here()
+        return [seen for seen in process.look(str(self.root / name)) if ours(claim, here, seen).ours]
 
     def _settle(self, name: str) -> None:
         """Nothing of the unit runs any more: let its record say so, whatever it said."""
@@ -109,11 +154,13 @@ class LocalLauncher:
             write(path, msgspec.structs.replace(record, state="stopped", pid=None, started=None, since=time.time()))
 
     def status(self, name: str) -> UnitStatus:
-        """What is true of the unit now. Raises StateError (PD3005)."""
+        """What is true of the unit now. Raises StateError (PD3005), GateError (PD3014)."""
+        private.check(self.root, self.root / name)
         record = read(self.root / name / "state.json", UnitRecord)
         if record is None:
             return UnitStatus(name, "absent")
-        state: State = record.state if record.state in _ENDED or _guarded(record) else "lost"  # type: ignore[assignment]
+        believed = record.state in _ENDED or self._guard(name, record) is not None
+        state: State = record.state if believed else "lost"  # type: ignore[assignment]
         last_exit = str(record.last_exit) if record.last_exit else None
         pid = record.pid if state in ("running", "stopping") else None
         return UnitStatus(name, state, pid, record.restarts, last_exit, record.since, record.digest)
@@ -130,8 +177,10 @@ class LocalLauncher:
         return self.root / name / "unit.log"
 
     def known(self) -> tuple[str, ...]:
-        """Units that have a folder here."""
-        return tuple(sorted(entry.name for entry in self.root.iterdir())) if self.root.is_dir() else ()
+        """Units that have a folder here; what else lies there is none."""
+        return (
+            tuple(sorted(entry.name for entry in self.root.iterdir() if entry.is_dir())) if self.root.is_dir() else ()
+        )
 
     def _record_or_none(self, name: str) -> UnitRecord | None:
         """For stopping, a damaged record is as good as none: the mark finds the processes."""
@@ -142,25 +191,3 @@ class LocalLauncher:
 
 
 _ENDED = ("stopped", "failed")
-
-
-def _guarded(record: UnitRecord) -> bool:
-    return record.boot == process.boot_id() and process.is_alive(record.guard_pid, record.guard_started)
-
-
-def _guard(record: UnitRecord) -> process.Process:
-    return process.Process(record.guard_pid, "S", 0, 0, record.guard_started)
-
-
-def _await_end(pid: int, started: int, timeout_s: float) -> None:
-    """Wait until that process is gone, or the time is up. A zombie of our own is reaped on the way."""
-    if not process.is_alive(pid, started):
-        return
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        select.select([descriptor], [], [], timeout_s)
-    finally:
-        os.close(descriptor)

@@ -1,17 +1,22 @@
 """Processes by what cannot lie: pid and start time, parent, session, and a mark in their environment.
 
 Read from /proc, without psutil: the guard stays small, and a start time in clock ticks since boot does not move when
-the clock is set, as psutil's does.
+the clock is set, as psutil's does. What makes a process ours is decided in `identity`.
 """
 
 import os
+import select
 import signal
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pdctl.launch.identity import Here, Mark, Seen
+
 MARK = "PDCTL_UNIT"
-"""Variable that every process of a unit inherits; its value is the unit's folder."""
+"""Variable that every process of a unit inherits; its value is the unit's folder, so its fleet and its name."""
 
 _PROC = Path("/proc")
 
@@ -63,14 +68,53 @@ def descendants(root: int) -> list[Process]:
     return found
 
 
-def marked(mark: str, sessions: Iterable[int] = ()) -> list[Process]:
-    """Processes of a unit wherever they went: by the mark, or by the session they still belong to.
+def look(mark: str) -> list[Seen]:
+    """Every process but this one, with the mark that it carries as seen from the unit whose mark is `mark`."""
+    table = {process.pid: process for process in everyone()}
+    return [_seen(process, table, mark) for process in table.values() if process.pid != os.getpid()]
 
-    Both, because a process that sets its own title (SGLang's schedulers do) may overwrite its environment.
+
+def look_at(pid: int, mark: str) -> Seen | None:
+    """One process, if it is there."""
+    process = find(pid)
+    if process is None:
+        return None
+    leader = find(process.session)
+    return _seen(process, {leader.pid: leader} if leader else {}, mark)
+
+
+def marked(mark: str) -> list[Seen]:
+    """Processes that carry a unit's mark, wherever they went."""
+    return [seen for seen in look(mark) if seen.mark == "this"]
+
+
+def _seen(process: Process, table: dict[int, Process], mark: str) -> Seen:
+    leader = table.get(process.session)
+    return Seen(
+        process.pid, process.started, process.session, leader.started if leader else None, _mark(process.pid, mark)
+    )
+
+
+def _mark(pid: int, mark: str) -> Mark:
+    found = next((entry for entry in _environment(pid) if entry.startswith(f"{MARK}=".encode())), None)
+    if found is None:
+        return "none"
+    return "this" if found == f"{MARK}={mark}".encode() and _same_folder(pid, mark) else "other"
+
+
+def _same_folder(pid: int, folder: str) -> bool:
+    """Whether the process means the same folder by that path: in another container it may be another fleet's.
+
+    A process with a root of its own, where the path leads nowhere, counts if it shares our pid namespace.
     """
-    wanted = f"{MARK}={mark}".encode()
-    held = set(sessions)
-    return [process for process in everyone() if process.session in held or wanted in _environment(process.pid)]
+    try:
+        theirs = (_PROC / str(pid) / "root" / folder.lstrip("/")).stat()
+        mine = Path(folder).stat()
+    except FileNotFoundError:
+        return _namespace_of(str(pid)) == _namespace_of("self")
+    except OSError:
+        return False
+    return (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -103,13 +147,62 @@ def _mapped(pid: int) -> set[Path]:
     return {Path(name) for name in found if not name.endswith(" (deleted)")}
 
 
-def send(process: Process, number: signal.Signals) -> None:
-    """Signal that very process; one that is gone, or whose pid now is another's, gets nothing."""
-    if is_alive(process.pid, process.started):
-        try:
-            os.kill(process.pid, number)
-        except ProcessLookupError:
-            pass
+def send(process: Process | Seen, number: signal.Signals) -> None:
+    """Signal that very process; one that is gone, or whose pid now is another's, gets nothing.
+
+    The handle is taken first and the start time read after: whoever has the pid by then is not who the handle means.
+    """
+    handle = _open(process.pid)
+    try:
+        if not is_alive(process.pid, process.started):
+            return
+        with suppress(ProcessLookupError, PermissionError):  # who cannot be signalled is found alive afterwards
+            if handle is None:
+                os.kill(process.pid, number)
+            else:
+                signal.pidfd_send_signal(handle, number)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def await_end(process: Process | Seen, timeout_s: float) -> None:
+    """Wait until that process is gone, or the time is up."""
+    handle, ends = _open(process.pid), time.monotonic() + timeout_s
+    try:
+        while is_alive(process.pid, process.started) and (left := ends - time.monotonic()) > 0:
+            if handle is None:
+                time.sleep(min(left, 0.05))
+            else:
+                select.select([handle], [], [], left)
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _open(pid: int) -> int | None:
+    """A handle on the process; None where it is gone, or where a sandbox knows no such handles."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def here() -> Here:
+    """The boot and the pid namespace in which this process reads pids.
+
+    A boot id is not enough, it is the host's in every container. Nor is the number of a namespace, which is given again
+    when one ends: so it comes with the start time of its first process.
+    """
+    first = find(1)
+    return Here(boot_id(), f"{_namespace_of('self')} since {first.started if first else '?'}")
+
+
+def _namespace_of(pid: str) -> str | None:
+    try:
+        return str((_PROC / pid / "ns/pid").readlink())
+    except OSError:
+        return None
 
 
 def boot_id() -> str:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from pdctl.errors import PdctlError
+from pdctl.launch.identity import Claim, Here
 
 T = TypeVar("T")
 
@@ -16,6 +17,17 @@ class StateError(PdctlError):
 
     exit_code = 2
     code = "PD3005"
+
+
+class UnwritableError(PdctlError):
+    """A folder that takes no state."""
+
+    code = "PD3016"
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        reason = (error.strerror or str(error)).lower()
+        hint = "make room there, or set XDG_STATE_HOME to a folder that you may write"
+        super().__init__(f"{folder}: cannot keep state here: {reason}", hint=hint)
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -44,6 +56,14 @@ class UnitRecord(msgspec.Struct, frozen=True):
     since: float = 0.0
     restarts: int = 0
     last_exit: Exit | None = None
+    namespace: str = ""
+    """The pid namespace in which the numbers hold; empty in records of earlier versions."""
+
+    @property
+    def claim(self) -> Claim:
+        """What it says of who is ours."""
+        here = Here(self.boot, self.namespace)
+        return Claim(here, self.guard_pid, self.guard_started, self.pid, self.started)
 
 
 def write(path: Path, record: msgspec.Struct) -> None:

@@ -14,19 +14,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pdctl.errors import GateError, PdctlError
-from pdctl.launch import secret
-from pdctl.launch.record import StateError, read, write
+from pdctl.errors import GateError
+from pdctl.launch import private, secret
+from pdctl.launch.record import StateError, UnwritableError, read, write
 
 UP, DOWN = "up", "down"
 ROUTER = "router"
 """Name and role of the router's unit."""
-
-
-class UnwritableError(PdctlError):
-    """The fleet's folder takes no state."""
-
-    code = "PD3016"
 
 
 class UnitEntry(Struct, frozen=True):
@@ -78,12 +72,20 @@ class FleetFolder:
         self.path = (root or state_root()) / name
 
     @property
+    def _folders(self) -> tuple[Path, Path]:
+        return self.path.parent, self.path
+
+    @property
     def units(self) -> Path:
         """Where the units' folders lie."""
         return self.path / "units"
 
     def read(self) -> FleetState | None:
-        """The fleet's state, or None where it was never up. Raises StateError (PD3005) for a damaged file."""
+        """The fleet's state, or None where it was never up.
+
+        Raises StateError (PD3005) for a damaged file, GateError (PD3014) for a folder that others may write.
+        """
+        private.check(*self._folders)
         try:
             return read(self.path / "fleet.json", FleetState)
         except StateError as error:
@@ -95,14 +97,14 @@ class FleetFolder:
         try:
             write(self.path / "fleet.json", state)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise UnwritableError(self.path, error) from error
 
     def secret(self) -> str:
         """The secret that the fleet's engines share, made on first use. Raises UnwritableError (PD3016)."""
         try:
             return secret.kept(self.path / "secret")
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise UnwritableError(self.path, error) from error
 
     def known_secret(self) -> str:
         """The same without making one: a stand-in where there is none yet."""
@@ -113,12 +115,7 @@ class FleetFolder:
         try:
             secret.forget(self.path / "secret")
         except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> UnwritableError:
-        reason = (error.strerror or str(error)).lower()
-        hint = "make room there, or set XDG_STATE_HOME to a folder that you may write"
-        return UnwritableError(f"{self.path}: cannot keep state here: {reason}", hint=hint)
+            raise UnwritableError(self.path, error) from error
 
     def is_locked(self) -> bool:
         """Whether an `up` or `down` is at work on the fleet."""
@@ -133,15 +130,18 @@ class FleetFolder:
 
     @contextmanager
     def lock(self, command: str) -> Iterator[None]:
-        """Hold the fleet for `command`. Raises GateError (PD3004) if another holds it, UnwritableError (PD3016)."""
+        """Hold the fleet for `command`.
+
+        Raises GateError: PD3004 if another holds it, PD3014 if others may write there; UnwritableError (PD3016).
+        """
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            private.make(*self._folders)
+            descriptor = _open_lock(self.path)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise UnwritableError(self.path, error) from error
         try:
             if not _try_lock(descriptor):
-                holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another command"
+                holder = _note(descriptor) or "another command"
                 hint = "wait for it, or interrupt it; an interrupted `up` cleans up after itself"
                 raise GateError(f"{self.name}: {holder} is at work on this fleet", code="PD3004", hint=hint)
             with suppress(OSError):  # a note for whoever waits; `down` must work on a full disk, too
@@ -156,6 +156,20 @@ def state_root() -> Path:
     """`$XDG_STATE_HOME/pdctl`; a relative value is ignored, as the XDG specification says."""
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".local/state") / "pdctl"
+
+
+def _open_lock(folder: Path) -> int:
+    """The lock's file; where the disk takes no file its folder, for `down` must work there, too."""
+    for path, flags in ((folder / "lock", os.O_RDWR | os.O_CREAT), (folder / "lock", os.O_RDONLY)):
+        with suppress(OSError):
+            return os.open(path, flags, 0o600)
+    return os.open(folder, os.O_RDONLY)
+
+
+def _note(descriptor: int) -> str:
+    with suppress(OSError):
+        return os.pread(descriptor, 100, 0).decode(errors="replace").strip()
+    return ""
 
 
 def _try_lock(descriptor: int) -> bool:

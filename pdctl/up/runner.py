@@ -11,7 +11,9 @@ from pdctl.errors import GateError, Interrupted
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
-from pdctl.launch.state import ROUTER, UP, FleetFolder, FleetState, PhaseEntry, UnitEntry, UnwritableError
+from pdctl.launch.record import UnwritableError
+from pdctl.launch.state import ROUTER, UP, FleetFolder, FleetState, PhaseEntry, UnitEntry
+from pdctl.launch.steps import run_all
 from pdctl.routers import Backend
 from pdctl.up.alike import Doubtful
 from pdctl.up.context import Bringup, Events, Silent
@@ -74,8 +76,13 @@ def bring_up(
             folder.write(state)
         except BaseException as error:
             left = "what became of it could not be recorded"
-            with undisturbed(), suppress(UnwritableError):  # nor is it to hide behind this
-                left = _give_up(run, state, folder, decision, keep)
+            with undisturbed():
+                try:
+                    left = _give_up(run, state, folder, decision, keep)
+                except UnwritableError:
+                    pass  # what failed matters more
+                except GateError as later:  # it is not to hide behind this, nor this behind it
+                    watch.cleaning(f"{later.code} {later.message}")
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted(f"interrupted; {left}") from error
             raise
@@ -144,26 +151,29 @@ def _give_up(run: Bringup, state: FleetState, folder: FleetFolder, decision: Dec
         if not keep:
             _undo(run, folder)
         return "what had been started " + ("still runs" if keep else "was taken down")
-    if not keep:
-        run.launcher.stop(sorted(run.begun))
     if decision.before is not None and not (run.begun or run.ended):
         folder.write(decision.before)
         return "nothing was changed"
-    with suppress(GateError):  # it serves again as far as it can
-        _back_in_traffic(run, still)
-    folder.write(replace(state, phase=UP, since=time.time(), units=entries_now(run), converging=False))
+    up = replace(state, phase=UP, since=time.time(), units=entries_now(run), converging=False)
+    steps = (
+        lambda: run.launcher.stop([] if keep else sorted(run.begun)),
+        lambda: _back_in_traffic(run, still),
+        lambda: folder.write(up),
+    )
+    run_all(folder.path, steps)
     return "what was not restarted yet still serves"
 
 
 def _back_in_traffic(run: Bringup, still: Mapping[str, UnitEntry]) -> None:
-    """What was drained and not ended."""
+    """What was drained and not ended: it is to serve again as far as it can."""
     if run.serving_at is None or ROUTER in run.begun or ROUTER in run.ended:
         return
     kept = {one.unit.name: enlisted(one) for one in run.plan.engines if one.unit.name in run.running}
     drained = {
         name: Enlisted(entry.role, Backend(entry.url, entry.ports.get("bootstrap"))) for name, entry in still.items()
     }
-    enlist(run, run.serving_at, {**kept, **drained}, BACK_S)
+    with suppress(GateError):
+        enlist(run, run.serving_at, {**kept, **drained}, BACK_S)
 
 
 def _undo(run: Bringup, folder: FleetFolder) -> None:

@@ -1,6 +1,7 @@
 """Taking a fleet down: after a failure, and when asked. Needs neither the fleet file nor a sound state."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,35 +10,39 @@ from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.record import StateError
 from pdctl.launch.state import DOWN, ROUTER, FleetFolder
+from pdctl.launch.steps import run_all
 from pdctl.up.signals import undisturbed
 
 
-def take_down(folder: FleetFolder, launcher: Launcher) -> None:
+def take_down(folder: FleetFolder, launcher: Launcher) -> tuple[str, ...]:
     """End every unit, the router first so that no client meets half a fleet; keep the logs, forget the secret.
 
-    The lock must be held.
+    The lock must be held. Returns the units of which something ran. No fault keeps the rest from being taken down;
+    raises the gravest at the end: GateError (PD3017), UnwritableError (PD3016).
     """
     names = launcher.known()
-    launcher.stop([name for name in names if name == ROUTER])
-    launcher.stop([name for name in names if name != ROUTER])
-    folder.forget_secret()
-    state = folder.read()
-    if state is not None:
-        folder.write(replace(state, phase=DOWN, since=time.time()))
+    ended: list[str] = []
+
+    def stop(some: Sequence[str]) -> None:
+        ended.extend(launcher.stop(some))
+
+    steps = (
+        lambda: stop([name for name in names if name == ROUTER]),
+        lambda: stop([name for name in names if name != ROUTER]),
+        folder.forget_secret,
+        lambda: _note_down(folder),
+    )
+    run_all(folder.path, steps)
+    return tuple(sorted(ended))
 
 
 def bring_down(name: str, root: Path | None = None) -> tuple[str, ...]:
-    """Take a fleet down; the units that were running. Also where its state is damaged, or it never was up."""
+    """Take a fleet down; the units of which something ran. Also where its state is damaged, or it never was up."""
     folder = FleetFolder(name, root)
     if not folder.path.is_dir():
         return ()
-    launcher = LocalLauncher(folder.units)
-    with folder.lock("down"):
-        running = tuple(unit for unit in launcher.known() if may_run(launcher, unit))
-        _set_damaged_aside(folder)
-        with undisturbed():
-            take_down(folder, launcher)
-    return running
+    with folder.lock("down"), undisturbed():
+        return take_down(folder, LocalLauncher(folder.units))
 
 
 def may_run(launcher: Launcher, name: str) -> bool:
@@ -48,9 +53,13 @@ def may_run(launcher: Launcher, name: str) -> bool:
         return True
 
 
-def _set_damaged_aside(folder: FleetFolder) -> None:
+def _note_down(folder: FleetFolder) -> None:
+    """Record that it is down. A state that cannot be read is set aside: it says nothing that is still true."""
     try:
-        folder.read()
+        state = folder.read()
     except StateError:
         path = folder.path / "fleet.json"
         path.replace(path.with_suffix(".damaged"))
+        return
+    if state is not None:
+        folder.write(replace(state, phase=DOWN, since=time.time()))

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from pdctl.errors import GateError
+from pdctl.errors import GateError, PdctlError
 from pdctl.launch import process
 from pdctl.launch.base import Unit, UnitStatus
 from pdctl.launch.local import LocalLauncher
@@ -184,6 +185,72 @@ def test_a_damaged_record_is_an_error_to_read_but_no_obstacle_to_stopping(launch
     launcher.stop(["prefill-0"])
     assert left_of(launcher) == []
     assert launcher.status("prefill-0") == UnitStatus("prefill-0", "absent")
+
+
+def _a_file(units: Path) -> None:
+    (units / ".DS_Store").write_text("")
+
+
+def _a_folder_in_the_place_of_the_record(units: Path) -> None:
+    (units / "prefill-0" / "state.json").unlink()
+    (units / "prefill-0" / "state.json").mkdir()
+
+
+def _another_schema(units: Path) -> None:
+    (units / "prefill-0" / "state.json").write_text('{"schema": "of another time", "unit": 3}')
+
+
+def _a_dangling_link(units: Path) -> None:
+    (units / "old").symlink_to("/no/such/folder")
+
+
+def _a_folder_of_no_unit(units: Path) -> None:
+    (units / "prefill-1" / "deeper").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [_a_file, _a_folder_in_the_place_of_the_record, _another_schema, _a_dangling_link, _a_folder_of_no_unit],
+)
+def test_what_lies_among_the_records_keeps_no_unit_from_being_ended(
+    launcher: LocalLauncher, stray: Callable[[Path], None]
+) -> None:
+    for name in ("decode-0", "prefill-0", "router"):
+        launcher.start(unit(name=name))
+    stray(launcher.root)
+    try:
+        ended = launcher.stop(launcher.known())
+    except PdctlError as error:
+        assert error.code == "PD3016"  # noqa: PT017 - of what could not be recorded, at the end
+    else:
+        assert ended == ("decode-0", "prefill-0", "router")
+    assert [found for name in ("decode-0", "prefill-0", "router") for found in left_of(launcher, name)] == []
+    with suppress(OSError):
+        (launcher.root / "prefill-0" / "state.json").rmdir()
+
+
+def test_what_cannot_be_ended_keeps_nothing_else_from_being_ended(
+    launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("decode-0", "prefill-0"):
+        launcher.start(unit(name=name))
+    spared = {found.pid for found in left_of(launcher, "decode-0")}
+    send = process.send
+    with monkeypatch.context() as patch:
+        patch.setattr("pdctl.launch.local.process.send", lambda one, number: one.pid in spared or send(one, number))
+        patch.setattr("pdctl.launch.local.STOP_S", 0.1)
+        with pytest.raises(GateError, match="decode-0: cannot be killed"):
+            launcher.stop(["decode-0", "prefill-0"])
+    assert left_of(launcher, "prefill-0") == []
+    assert launcher.status("prefill-0").state == "stopped"
+    assert launcher.status("decode-0").state == "running"
+
+
+def test_a_guard_that_had_not_written_its_record_is_ended_and_counted(launcher: LocalLauncher) -> None:
+    launcher.start(unit())
+    (launcher.root / "prefill-0" / "state.json").unlink()
+    assert launcher.stop(launcher.known()) == ("prefill-0",)
+    assert left_of(launcher) == []
 
 
 def test_a_record_of_an_earlier_boot_is_not_believed(launcher: LocalLauncher) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from pdctl.errors import GateError
 from pdctl.fleet import load_fleet
-from pdctl.launch.state import FleetFolder, FleetState, UnwritableError
+from pdctl.launch.record import UnwritableError
+from pdctl.launch.state import FleetFolder, FleetState
 from pdctl.up.context import Bringup
 from pdctl.up.phases import Phase
 from pdctl.up.runner import bring_up
@@ -28,7 +29,7 @@ def test_what_failed_is_said_and_not_that_it_cannot_be_recorded(
 
     def once(self: FleetFolder, state: FleetState) -> None:
         if written:
-            raise UnwritableError("no room")
+            raise UnwritableError(folder.path, OSError(28, "No space left on device"))
         written.append(state.phase)
         write(self, state)
 
