@@ -158,9 +158,17 @@ def _is_secret(pair: re.Match[str]) -> bool:
     return bool(value) and value not in ("Bearer", "Basic") and sounds_secret(pair["name"]) and not _is_prose(pair)
 
 
+_PLAIN_NAMES = frozenset(("key", "keys", "token", "auth", "pass", "pat"))
+#: How a sentence about a key goes on: `prefill.env.HF_TOKEN: found 3`.
+_SENTENCE = frozenset(
+    ("found", "expected", "unknown", "missing", "given", "is", "must", "has", "a", "an", "no", "not", "the")
+)
+
+
 def _is_prose(pair: re.Match[str]) -> bool:
     """`token: 17`, `key: prefill.args`: words of a log or a message, not a secret with its name."""
     if pair["open"] or pair["quote"]:
         return False
-    bare = pair["name"].lower() in ("key", "keys", "token", "auth", "pass", "pat")
-    return _NUMBER.fullmatch(pair["bare"]) is not None or (bare and ":" in pair["is"])
+    if _NUMBER.fullmatch(pair["bare"]):
+        return True
+    return ":" in pair["is"] and (pair["name"].lower() in _PLAIN_NAMES or pair["bare"] in _SENTENCE)

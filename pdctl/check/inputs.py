@@ -9,6 +9,7 @@ from typing import Final
 from pdctl.check.groups import Group
 from pdctl.check.lines import sources
 from pdctl.errors import InputError
+from pdctl.inputs import read_input
 from pdctl_transfer.layout.manifest import Role
 from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
 from pdctl_transfer.rules import Evidence, Side
@@ -22,18 +23,9 @@ STDIN: Final = Path("stdin")
 def read_bytes(path: Path) -> bytes:
     """The file, or standard input for `-`, up to one byte more than a manifest may have.
 
-    InputError (PD0002) where it cannot be read.
+    InputError (PD0002) where it cannot be read, PD0041 where it is no file.
     """
-    try:
-        if path == DASH:
-            return sys.stdin.buffer.read(MAX_BYTES + 1)
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"cannot be read: {reason}", where=str(path), code="PD0002") from error
-    except ValueError as error:  # a NUL byte in the name
-        raise InputError(f"cannot be read: {error}", where=repr(str(path)), code="PD0002") from error
+    return sys.stdin.buffer.read(MAX_BYTES + 1) if path == DASH else read_input(path, MAX_BYTES)
 
 
 def shown(path: Path) -> Path:

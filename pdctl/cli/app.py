@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  the outermost edge
         from pdctl.cli.failure import report
 
-        return report(error)
+        return report(error, argv)
     return status
 
 

@@ -10,7 +10,7 @@ import typer
 from pdctl.cli.output import note
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.names import NAME_PATTERN
-from pdctl.launch.state import FleetFolder, state_root
+from pdctl.launch.state import FleetFolder, known_fleets
 
 FleetArgument = Annotated[
     str | None,
@@ -68,14 +68,16 @@ def fleet_file(fleet: str) -> Path:
 def fleet_name(fleet: str) -> str:
     """The name of a fleet given by file or by name. Raises FleetFileError; GateError (PD3013) for an unknown name.
 
+    A name that is known comes first: a fleet is not to be out of reach because a folder is called like it.
     Of a file only the name is read: a fleet can be looked at and taken down whatever else is wrong with its file.
     """
-    if not Path(fleet).exists() and "/" not in fleet and not fleet.endswith((".yaml", ".yml")):
-        if FleetFolder(fleet).path.is_dir():
+    if "/" not in fleet and not fleet.endswith((".yaml", ".yml")):
+        known = known_fleets()
+        if fleet in known:  # whatever lies in the current folder
             return fleet
-        known = sorted(path.name for path in state_root().iterdir()) if state_root().is_dir() else []
-        hint = f"known here: {', '.join(known)}" if known else "give a fleet file"
-        raise GateError(f"no fleet of the name {fleet}", code="PD3013", hint=hint)
+        if not _is_there(fleet):
+            hint = f"known here: {', '.join(known[:20])}" if known else "give a fleet file"
+            raise GateError(f"no fleet of the name {fleet}", code="PD3013", hint=hint)
     from pdctl.fleet.source import dig, parse, read
 
     name = dig(parse(read(Path(fleet)), fleet).data, ("name",))
@@ -84,3 +86,11 @@ def fleet_name(fleet: str) -> str:
     from pdctl.fleet import load_fleet
 
     return load_fleet(fleet).fleet.name
+
+
+def _is_there(name: str) -> bool:
+    """Whether something by this name, and no folder, lies in the current one."""
+    try:
+        return Path(name).exists() and not Path(name).is_dir()
+    except OSError:  # over-long, among others
+        return False

@@ -1,58 +1,94 @@
-"""How an error becomes a message on standard error and an exit status."""
+"""How an error becomes a message on standard error, a document where one was asked for, and an exit status."""
 
 import os
 import sys
 import textwrap
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
+from pdctl.cli.fault import Fault
 from pdctl.cli.output import paint, width_of
 from pdctl.cli.streams import ENDS_UNHEARD
 from pdctl.redact import clean, clean_line, hide
 
 _DEBUG = "PDCTL_DEBUG=1 shows the traceback"
+MOST_FAULTS = 20
+"""Of one file; what is wrong with the rest shows when these are mended."""
 
 
-def report(error: Exception) -> int:
-    """Print `error CODE where  message`, then the hint; return the exit status of the contract."""
+def report(error: Exception, argv: Sequence[str] = ()) -> int:
+    """Print `error CODE where  message`, then the hint; return the exit status of the contract.
+
+    Where `argv` asks for JSON, JUnit or SARIF, the same goes to standard output as a report.
+    """
     import typer
 
-    from pdctl.errors import FleetFileError, OutputError, PdctlError
-    from pdctl_transfer.errors import ManifestError, TransferError
+    from pdctl.errors import OutputError
 
     if os.environ.get("PDCTL_DEBUG"):
         traceback.print_exception(error)
     match error:
         case OutputError(reader_gone=True):
             return ENDS_UNHEARD
-        case FleetFileError():
-            for fault in (error, *error.others):
-                _say(2, fault.code, fault.where, fault.message, fault.hint)
-            return 2
-        case PdctlError():
-            return _say(error.exit_code, error.code, getattr(error, "where", None), error.message, error.hint)
-        case ManifestError():
-            return _say(2, error.code, error.source, f"{error.path or '$'}: {error.reason}", None)
-        case TransferError():
-            return _say(1, error.code, None, error.message, None)
-        case typer.TyperException():
-            return _usage(error)
         case typer.Abort():
             return 130
+    status, faults = _faults_of(error)
+    for fault in faults:
+        _say(fault)
+    if not isinstance(error, OutputError):
+        try:
+            _document(argv, faults)
+        except OutputError as lost:
+            return report(lost)
+    return status
+
+
+def _document(argv: Sequence[str], faults: Sequence[Fault]) -> None:
+    from pdctl.cli.refusal import asked_form, print_document
+
+    form = asked_form(argv)
+    if form is not None:
+        print_document(argv[0], faults, form)
+        sys.stdout.flush()
+
+
+def _faults_of(error: Exception) -> tuple[int, list[Fault]]:
+    """The exit status, and what is wrong in words."""
+    import typer
+
+    from pdctl.errors import FleetFileError, PdctlError
+    from pdctl_transfer.errors import ManifestError, TransferError
+
+    match error:
+        case FleetFileError():
+            faults = [Fault(one.code, one.where, one.message, one.hint) for one in (error, *error.others)]
+            if len(faults) > MOST_FAULTS:
+                more = f"and {len(faults) - MOST_FAULTS} more like these"
+                faults = [*faults[:MOST_FAULTS], Fault(error.code, faults[MOST_FAULTS].where, more)]
+            return 2, faults
+        case PdctlError():
+            where = getattr(error, "where", None)
+            return error.exit_code, [Fault(error.code, where, error.message, error.hint)]
+        case ManifestError():
+            return 2, [Fault(error.code, error.source, f"{error.path or '$'}: {error.reason}")]
+        case TransferError():
+            return 1, [Fault(error.code, None, error.message)]
+        case typer.TyperException():
+            return 2, [_usage(error)]
         case OSError():
-            named = ": ".join(str(name) for name in (error.filename,) if name is not None)
             reason = (error.strerror or str(error)).lower()
-            return _say(1, "PD0044", None, f"{named}: {reason}" if named else reason, _DEBUG)
+            named = f"{error.filename}: " if error.filename is not None else ""
+            return 1, [Fault("PD0044", None, f"{named}{reason}", _DEBUG)]
         case MemoryError():
-            return _say(1, "PD0044", None, "not enough memory", _DEBUG)
-    where = _raised_at(error)
-    message = f"unexpected {type(error).__name__}: {error}"
-    return _say(1, "PD0000", where, message, f"this is a fault of pdctl; {_DEBUG}")
+            return 1, [Fault("PD0044", None, "not enough memory", _DEBUG)]
+    message, hint = f"unexpected {type(error).__name__}: {error}", f"this is a fault of pdctl; {_DEBUG}"
+    return 1, [Fault("PD0000", _raised_at(error), message, hint)]
 
 
-def _usage(error: Exception) -> int:
+def _usage(error: Exception) -> Fault:
     """An error of the option parser: in our shape, with the nearest option."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "pdctl"
@@ -62,21 +98,20 @@ def _usage(error: Exception) -> int:
     hint = f"did you mean {near[0]}?" if near else f"`{command} --help` says what it takes"
     if getattr(error, "param", None) is not None:
         message = error.format_message()  # type: ignore[attr-defined]
-    return _say(2, "PD0001", command, message.rstrip("."), hint)
+    return Fault("PD0001", command, message.rstrip("."), hint)
 
 
-def _say(status: int, code: str, where: str | None, message: str, hint: str | None) -> int:
+def _say(fault: Fault) -> None:
     """`error CODE WHERE  MESSAGE` and the hint below it, on a terminal wrapped to its width."""
-    place = f" {clean_line(hide(where))}" if where else ""
-    text = f"error {code}{place}  {clean(hide(message))}"
-    if hint:
-        text += "\n" + textwrap.indent(clean(hide(hint)), "  ")
+    place = f" {clean_line(hide(fault.where))}" if fault.where else ""
+    text = f"error {fault.code}{place}  {clean(hide(fault.message))}"
+    if fault.hint:
+        text += "\n" + textwrap.indent(clean(hide(fault.hint)), "  ")
     width = width_of(sys.stderr)
     if width is not None:
         text = "\n".join(_fitted(line, width) for line in text.split("\n"))
     with suppress(OSError):
         sys.stderr.write(paint("error", "bold red") + text.removeprefix("error") + "\n")
-    return status
 
 
 def _fitted(line: str, width: int) -> str:

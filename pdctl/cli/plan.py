@@ -17,7 +17,8 @@ def command(
     first: Annotated[Path, typer.Argument(metavar="A", help="A manifest or a fleet file.")],
     second: Annotated[Path | None, typer.Argument(metavar="[B]", help="The other side, in either order.")] = None,
     output: Annotated[
-        Literal["table", "ndjson"], typer.Option("-o", "--output", help="ndjson: one line a copy, pdctl.plan/v1.")
+        Literal["table", "json", "ndjson"],
+        typer.Option("-o", "--output", help="json: what the table says; ndjson: one line a copy, pdctl.plan/v1."),
     ] = "table",
 ) -> int:
     """Print the address-free plan of a pair: who writes to whom, how many bytes, in how many copies.
@@ -38,6 +39,8 @@ def command(
         raise FindingsError(error.message, code=error.code, hint=hint) from error
     if output == "ndjson":
         _print_lines(plan)
+    elif output == "json":
+        _print_document(plan, prefill, decode)
     else:
         _print_table(plan, prefill, decode)
         _note_what_is_left_out(prefill, decode)
@@ -91,6 +94,25 @@ def _print_lines(plan: "Plan") -> None:
         sys.stdout.write(encoder.encode_lines(chunk).decode())
 
 
+def _print_document(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> None:
+    """What the table says, sizes in bytes; `merged` is the number of copies once neighbours are one."""
+    from pdctl.cli.output import result_json
+
+    ranks = [{"from": a, "to": b, **_numbers(part)} for (a, b), part in _parts_by_rank(plan)]
+    state = [{"kind": kind, "tensor": tensor, **_numbers(part)} for (kind, tensor), part in _parts_by_state(plan)]
+    result_json(
+        {
+            "schema": "pdctl.plan.summary/v1",
+            "digest": plan.digest,
+            "prefill": _described(prefill),
+            "decode": _described(decode),
+            **_numbers(plan),
+            "ranks": ranks,
+            "state": state,
+        }
+    )
+
+
 def _print_table(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> None:
     import sys
 
@@ -99,7 +121,10 @@ def _print_table(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> None:
 
     result(clean_line(f"prefill {_described(prefill)} → decode {_described(decode)}"))
     result(f"{plan.digest}\n")
-    for head, rows in ((("from", "to"), _by_rank(plan)), (("kind", "tensor"), _by_state(plan))):
+    by_rank, by_state = (
+        [(*name, *_row(part)) for name, part in parts(plan)] for parts in (_parts_by_rank, _parts_by_state)
+    )
+    for head, rows in ((("from", "to"), by_rank), (("kind", "tensor"), by_state)):
         first, *others = _fitted([(*head, "entries", "bytes", "copies", "merged"), *rows])
         result("\n".join([paint(first, "bold", sys.stdout), *others]) + "\n")
     total = plan.stats
@@ -128,33 +153,39 @@ def _described(side: "Manifest") -> str:
     return f"{side.engine.name} TP {side.parallel.attn_tp}{pp}, page {side.page_size}"
 
 
-def _by_rank(plan: "Plan") -> list[tuple[str, ...]]:
-    """One row a pair of ranks that meet."""
+def _parts_by_rank(plan: "Plan") -> "list[tuple[tuple[str, str], Plan]]":
+    """One part a pair of ranks that meet."""
     from pdctl_transfer.plan import RankId
 
     stages = sorted({pair.dst_pp for pair in plan.pairs})
     ranks = [RankId(pp, tp) for pp in stages for tp in range(plan.decode_tp)]
     met = sorted((src, dst) for dst in ranks for src in plan.sources_of(dst))
-    return [(f"pp{src.pp} tp{src.tp}", f"pp{dst.pp} tp{dst.tp}", *_row(plan.between(src, dst))) for src, dst in met]
+    return [((f"pp{src.pp} tp{src.tp}", f"pp{dst.pp} tp{dst.tp}"), plan.between(src, dst)) for src, dst in met]
 
 
-def _by_state(plan: "Plan") -> list[tuple[str, ...]]:
-    """One row a kind and tensor, in the order of the plan."""
+def _parts_by_state(plan: "Plan") -> "list[tuple[tuple[str, str], Plan]]":
+    """One part a kind and tensor, in the order of the plan."""
     import numpy as np
 
     names = [(pair.kind, pair.tensor) for pair in plan.pairs]
-    rows: list[tuple[str, ...]] = []
+    parts: list[tuple[tuple[str, str], Plan]] = []
     for name in dict.fromkeys(names):
         mine = np.flatnonzero([other == name for other in names])
-        rows.append((*name, *_row(plan.of_pairs(mine))))
-    return rows
+        parts.append((name, plan.of_pairs(mine)))
+    return parts
 
 
 def _row(part: "Plan") -> tuple[str, str, str, str]:
     """Entries, bytes, copies before and after merging."""
+    entries, size, copies, merged = _numbers(part).values()
+    return str(entries), _size(size), str(copies), str(merged)
+
+
+def _numbers(part: "Plan") -> dict[str, int]:
+    """The same as numbers."""
     stats = part.stats
     entries = len(set(part.columns.pair.tolist()))
-    return str(entries), _size(stats.bytes), str(stats.pieces), str(stats.copies)
+    return {"entries": entries, "bytes": stats.bytes, "copies": stats.pieces, "merged": stats.copies}
 
 
 def _size(size: int) -> str:

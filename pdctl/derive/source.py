@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pdctl.derive.request import Request
 from pdctl.errors import ConfigError
+from pdctl.inputs import read_input
 
 MAX_BYTES: Final = 16 << 20
 #: Where speculative settings name a draft model of its own.
@@ -21,19 +22,20 @@ def read_config(folder: Path) -> tuple[Mapping[str, Any], str]:
     Raises ConfigError where there is none, or where it is not an object in JSON of at most 16 MiB.
     """
     path = folder if folder.name == "config.json" else folder / "config.json"
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        hint = "give the folder with the model's config.json; weights are not needed"
-        raise ConfigError(f"cannot be read: {reason}", where=str(path), hint=hint) from None
+    hint = "give the folder with the model's config.json; weights are not needed"
+    data = read_input(path, MAX_BYTES, ConfigError, ConfigError.code, hint)
     if len(data) > MAX_BYTES:
         raise ConfigError(f"larger than {MAX_BYTES >> 20} MiB", where=str(path))
     try:
-        config = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"not JSON: {error}", where=str(path)) from None
+        config = json.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise ConfigError("nested too deeply", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"byte 0x{data[error.start]:02x} is not UTF-8", where=str(path), hint="save it so") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"not JSON: {error.msg.lower()}", where=f"{path}:{error.lineno}") from None
+    except ValueError:
+        raise ConfigError("a number has more digits than any size", where=str(path)) from None
     if not isinstance(config, dict):
         raise ConfigError("found no object at its top", where=str(path))
     return with_quantization(config, path.parent), str(path)

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from pdctl.errors import FleetFileError
 from pdctl.fleet.model import Fleet
 from pdctl.fleet.source import Document, Key, dig
+from pdctl.redact import HIDDEN, hide, hide_argv, sounds_secret
 
 _EXPECTED = {
     "string_type": "text",
@@ -50,8 +51,7 @@ def _fault(detail: ErrorDetails, document: Document) -> FleetFileError:
     if "[key]" in detail["loc"]:
         message = f"{dotted}: found the key {json.dumps(detail['input'], default=str)}, expected {_expected(detail)}"
         return FleetFileError(message, where=where, code="PD0004")
-    found = json.dumps(dig(document.data, key), default=str, ensure_ascii=False)
-    found = found if len(found) <= 60 else f"{found[:57]}…"
+    found = _shown(dig(document.data, key), key)
     expected = _POOL if _is_pool(detail) else _expected(detail)
     message = f"{dotted}: found {found}, expected {expected}"
     return FleetFileError(message, where=where, code="PD0004", hint=_suggest(detail, dig(document.data, key), expected))
@@ -62,6 +62,16 @@ def _is_pool(detail: ErrorDetails) -> bool:
     loc = detail["loc"]
     place = len(loc) == (2 if loc[:1] == ("roles",) else 1)
     return place and loc[0] in ("prefill", "decode", "roles") and detail["type"] == "list_type"
+
+
+def _shown(value: Any, key: Key) -> str:
+    """What was found, short, and not what is secret in it: reports of CI are read by many."""
+    if any(isinstance(part, str) and sounds_secret(part) for part in key):
+        return HIDDEN
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = hide_argv(value)
+    text = hide(json.dumps(value, default=str, ensure_ascii=False))
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def as_written(loc: tuple[str | int, ...], data: Any) -> Key:

@@ -6,6 +6,7 @@ two equal keys win in silence, and expand aliases without bound.
 
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,14 +16,19 @@ from typing import Any
 import yaml
 
 from pdctl.errors import FleetFileError
+from pdctl.inputs import read_input
 
 MAX_BYTES = 1 << 20
-MAX_NODES = 100_000
+MAX_NODES = 20_000
+MAX_DEPTH = 100
 
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 _PLAIN_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*|[0-9]*\.[0-9]*(e[-+]?[0-9]+)?|\.inf|\.nan)", re.IGNORECASE)
 
 Key = tuple[str | int, ...]
+
+#: Byte order marks, the longer first.
+_MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UTF-16", BOM_UTF16_BE: "UTF-16"}
 
 
 @dataclass
@@ -42,14 +48,7 @@ class Document:
 
 def read(path: Path) -> bytes:
     """The file's bytes, at most one more than `MAX_BYTES`. Raises FleetFileError (PD0002)."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        hint = "examples/tiny-hybrid.yaml is one to start from" if isinstance(error, FileNotFoundError) else None
-        raise FleetFileError(f"cannot be read: {reason}", where=str(path), code="PD0002", hint=hint) from error
-    return content
+    return read_input(path, MAX_BYTES, FleetFileError, missing="`pdctl init` writes one to start from")
 
 
 def parse(content: bytes, path: str) -> Document:
@@ -58,7 +57,7 @@ def parse(content: bytes, path: str) -> Document:
         raise FleetFileError(f"larger than {MAX_BYTES >> 10} KiB", where=path, code="PD0006")
     text = _decode(content, path)
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             raise FleetFileError("the file is empty", where=path, code="PD0006")
@@ -83,7 +82,8 @@ def _decode(content: bytes, path: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        message = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        name = next((name for mark, name in _MARKS.items() if content.startswith(mark)), None)
+        message = f"the file is {name}" if name else f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise FleetFileError(message, where=f"{path}:{line}", code="PD0006", hint="save the file as UTF-8") from None
 
 
@@ -101,7 +101,38 @@ def _syntax(error: yaml.MarkedYAMLError, path: str) -> FleetFileError:
         problem, hint = "a tab where YAML takes only spaces", "indent with spaces"
     elif "single document" in (error.context or ""):
         problem, hint = "a second document", "one fleet a file"
-    return FleetFileError(f"not YAML: {problem}", where=where, code="PD0006", hint=hint)
+    message = problem if isinstance(error, _Excess) else f"not YAML: {problem}"
+    return FleetFileError(message, where=where, code="PD0006", hint=hint)
+
+
+class _Loader(yaml.SafeLoader):
+    """Counts what it opens and holds on the way, so that neither depth nor mass is paid for before it is refused."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._composed = 0
+
+    def fetch_flow_collection_start(self, kind: type[yaml.Token]) -> None:
+        self._refuse_depth(self.flow_level)
+        super().fetch_flow_collection_start(kind)
+
+    def add_indent(self, column: int) -> bool:
+        self._refuse_depth(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._composed += 1
+        if self._composed > MAX_NODES:
+            raise _Excess(problem=f"holds more than {MAX_NODES} values", problem_mark=self.get_mark())
+        return super().compose_node(parent, index)
+
+    def _refuse_depth(self, depth: int) -> None:
+        if depth >= MAX_DEPTH:
+            raise _Excess(problem="nested too deeply", problem_mark=self.get_mark())
+
+
+class _Excess(yaml.MarkedYAMLError):
+    """YAML, and more of it than any fleet has."""
 
 
 class _Reader:

@@ -1,5 +1,6 @@
 """Small state files: written whole or not at all, and never believed when damaged."""
 
+import errno
 import os
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +20,16 @@ class StateError(PdctlError):
     code = "PD3005"
 
 
+_REMEDIES = {
+    errno.ENOSPC: "make room there, or set XDG_STATE_HOME to a folder with room",
+    errno.EDQUOT: "your quota is used up: make room there, or set XDG_STATE_HOME to a folder with room",
+    errno.EFBIG: "files may not grow (`ulimit -f`): make room there, or set XDG_STATE_HOME to another folder",
+    errno.EROFS: "that file system is read-only: set XDG_STATE_HOME to a folder that you may write",
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENOTDIR: "something on the way there is no folder: move it, or set XDG_STATE_HOME to another",
+}
+
+
 class UnwritableError(PdctlError):
     """A folder that takes no state."""
 
@@ -26,7 +37,7 @@ class UnwritableError(PdctlError):
 
     def __init__(self, folder: Path, error: OSError) -> None:
         reason = (error.strerror or str(error)).lower()
-        hint = "make room there, or set XDG_STATE_HOME to a folder that you may write"
+        hint = _REMEDIES.get(error.errno or 0, "set XDG_STATE_HOME to a folder that you may write")
         super().__init__(f"{folder}: cannot keep state here: {reason}", hint=hint)
 
 

@@ -14,13 +14,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pdctl.errors import GateError
+from pdctl.errors import GateError, PdctlError
 from pdctl.launch import private, secret
 from pdctl.launch.record import StateError, UnwritableError, read, write
 
 UP, DOWN = "up", "down"
+SCHEMA = "pdctl.state/v1"
 ROUTER = "router"
 """Name and role of the router's unit."""
+
+
+class UnreadableError(PdctlError):
+    """Which fleets there are cannot be known."""
+
+    code = "PD0042"
 
 
 class UnitEntry(Struct, frozen=True):
@@ -50,7 +57,7 @@ class PhaseEntry(Struct, frozen=True):
 class FleetState(Struct, frozen=True, kw_only=True):
     """The fleet as the last command left it. `phase` is `up`, `down`, or the phase that `up` is in or stopped at."""
 
-    schema: str = "pdctl.state/v1"
+    schema: str = SCHEMA
     fleet: str
     file: str
     digest: str
@@ -87,7 +94,10 @@ class FleetFolder:
         """
         private.check(*self._folders)
         try:
-            return read(self.path / "fleet.json", FleetState)
+            state = read(self.path / "fleet.json", FleetState)
+            if state is not None:
+                _check(state, self.path / "fleet.json")
+            return state
         except StateError as error:
             error.hint = f"`pdctl down {self.name}` ends what it may have described, and clears it"
             raise
@@ -153,9 +163,39 @@ class FleetFolder:
 
 
 def state_root() -> Path:
-    """`$XDG_STATE_HOME/pdctl`; a relative value is ignored, as the XDG specification says."""
+    """`$XDG_STATE_HOME/pdctl`; a relative value is ignored, as the XDG specification says.
+
+    Raises UnreadableError (PD0042) for a user who has no home folder, as in some containers.
+    """
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".local/state") / "pdctl"
+    if given.is_absolute():
+        return given / "pdctl"
+    try:
+        return Path.home() / ".local/state/pdctl"
+    except RuntimeError as error:
+        raise UnreadableError("this user has no home folder", hint="set HOME, or XDG_STATE_HOME") from error
+
+
+def known_fleets(root: Path | None = None) -> tuple[str, ...]:
+    """The fleets that have state here. Raises UnreadableError (PD0042) where that cannot be known."""
+    root = root or state_root()
+    try:
+        return tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir()))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = "it must be a folder that you may search; XDG_STATE_HOME names another place"
+        raise UnreadableError(f"{root}: cannot look for fleets here: {reason}", hint=hint) from error
+
+
+def _check(state: FleetState, path: Path) -> None:
+    """Raises StateError (PD3005) for a record that can be read and not be relied on."""
+    if state.schema != SCHEMA:
+        raise StateError(f"{path}: another pdctl wrote it: its schema is {state.schema!r}, this one reads {SCHEMA}")
+    for unit in state.units:
+        if "http" not in unit.ports:
+            raise StateError(f"{path}: the state file is damaged: {unit.name} has no port")
 
 
 def _open_lock(folder: Path) -> int:

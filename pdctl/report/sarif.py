@@ -78,7 +78,8 @@ def _place(evidence: Evidence) -> dict[str, Any] | None:
         return None
     place: dict[str, Any] = {"artifactLocation": {"uri": _uri(match["file"])}}
     if match["line"]:
-        place["region"] = {"startLine": int(match["line"]), "snippet": {"text": evidence.text}}
+        snippet = {"snippet": {"text": evidence.text}} if evidence.text else {}
+        place["region"] = {"startLine": int(match["line"]), **snippet}
     return place
 
 

@@ -110,6 +110,8 @@ def test_a_text_is_shown_without_its_secrets(text: str) -> None:
         "http://127.0.0.1:8000/mail/x@y",
         "max_total_tokens=4096, tokenizer_path='m', max_new_tokens: 16",
         "key: prefill.args.0",
+        "prefill.env.HF_TOKEN: found …, expected text",
+        "router.api_key: unknown key",
         "ssh git@host:path",
         "prefill-0 → decode-0: KV, mamba: TP 4 → 1",
     ],

@@ -1,5 +1,6 @@
 """YAML with lines: nothing that a file can contain may end in a traceback, a hang, or a silent choice."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,11 @@ def test_a_key_given_twice_is_refused_with_both_lines() -> None:
         ("a: !include x\n", "f.yaml:1", "not YAML"),
         ("? [1, 2]\n: x\n", "f.yaml:1", "a key must be a word"),
         ("a:\n  <<: 3\n", "f.yaml:2", "`<<` takes a mapping"),
-        ("[" * 5000, "f.yaml", "nested too deeply"),
+        ("[" * 5000, "f.yaml:1", "nested too deeply"),
+        ("a:\n  " + "- " * 500 + "x\n", "f.yaml:2", "nested too deeply"),
+        ("a: [" + "1," * 20_000 + "]\n", "f.yaml:1", "holds more than 20000 values"),
+        ("a: 1\n".encode("utf-16"), "f.yaml:1", "the file is UTF-16"),
+        ("a: 1\n".encode("utf-32"), "f.yaml:1", "the file is UTF-32"),
         ("a: \x00\n", "f.yaml:1", "the control character U+0000"),
         ("a: 1\nb: 2\nc: '\x1b[31m'\n", "f.yaml:3", "the control character U+001B"),
     ],
@@ -67,6 +72,14 @@ def test_what_is_not_yaml_is_told_with_its_line(text: str | bytes, where: str, s
     assert error.code == "PD0006"
     assert (error.where or "").startswith(where)
     assert says in error.message
+
+
+@pytest.mark.parametrize("text", ["[" * 10_000, "{a: " * 10_000, "- " * 10_000, "? " * 10_000, "[{" * 10_000])
+def test_depth_is_counted_before_it_is_paid_for(text: str) -> None:
+    """10,000 brackets took two seconds before they were refused."""
+    began = time.process_time()
+    assert "nested too deeply" in fault(text).message
+    assert time.process_time() - began < 0.3
 
 
 @pytest.mark.code("PD0004")

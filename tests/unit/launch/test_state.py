@@ -1,12 +1,13 @@
 """The fleet's folder: one command at a time, state replaced whole, nothing believed that cannot be read."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pdctl.errors import GateError, PdctlError
 from pdctl.launch.record import StateError
-from pdctl.launch.state import FleetFolder, FleetState, state_root
+from pdctl.launch.state import FleetFolder, FleetState, UnreadableError, known_fleets, state_root
 
 
 def state(phase: str = "up") -> FleetState:
@@ -45,6 +46,45 @@ def test_a_damaged_file_is_an_error_that_says_the_way_out(tmp_path: Path, conten
     assert caught.value.hint == "`pdctl down f` ends what it may have described, and clears it"
 
 
+@pytest.mark.code("PD3005")
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schema": "pdctl.state/v9"}, r"its schema is 'pdctl.state/v9', this one reads pdctl.state/v1"),
+        ({"units": [{"name": "u", "role": "r", "host": "h", "ports": {}}]}, "is damaged: u has no port"),
+    ],
+)
+def test_a_record_of_another_kind_is_not_read_as_ours(tmp_path: Path, change: dict[str, object], says: str) -> None:
+    """`status` ended with `KeyError: 'http'`."""
+    known = {"fleet": "f", "file": "", "digest": "", "pdctl": "9", "phase": "up", "since": 0}
+    folder = FleetFolder("f", tmp_path)
+    folder.path.mkdir()
+    (folder.path / "fleet.json").write_text(json.dumps(known))
+    assert folder.read() is not None
+    (folder.path / "fleet.json").write_text(json.dumps({**known, **change}))
+    with pytest.raises(StateError, match=says):
+        folder.read()
+
+
+@pytest.mark.code("PD0042")
+def test_a_root_that_cannot_be_searched_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known_fleets(tmp_path / "none") == ()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, reason in (("file", "not a directory"), ("loop", "too many levels of symbolic links")):
+        with pytest.raises(UnreadableError, match=f"cannot look for fleets here: {reason}"):
+            known_fleets(tmp_path / name)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", _no_home)
+    with pytest.raises(UnreadableError, match="no home folder"):
+        state_root()
+
+
+def _no_home() -> Path:
+    """What `Path.home` does for a user that no table knows."""
+    raise RuntimeError("Could not determine home directory.")
+
+
 @pytest.mark.code("PD3016")
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
@@ -55,7 +95,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         pass
     assert (caught.value.code, caught.value.hint) == (
         "PD3016",
-        "make room there, or set XDG_STATE_HOME to a folder that you may write",
+        "something on the way there is no folder: move it, or set XDG_STATE_HOME to another",
     )
 
 

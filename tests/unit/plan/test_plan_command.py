@@ -46,6 +46,17 @@ def test_the_table_says_who_writes_to_whom_and_what_merging_gained(capsys):
     assert f"{plan.stats.pieces} copies, merged into {plan.stats.copies}" in out
 
 
+def test_json_says_what_the_table_says(capsys):
+    assert main(["plan", PREFILL, DECODE, "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    plan = make_plan(read_manifest(PREFILL), read_manifest(DECODE))
+    assert (document["schema"], document["digest"]) == ("pdctl.plan.summary/v1", plan.digest)
+    assert document["bytes"] == plan.stats.bytes
+    for part in ("ranks", "state"):
+        assert sum(one["bytes"] for one in document[part]) == plan.stats.bytes
+        assert sum(one["copies"] for one in document[part]) == document["copies"] == plan.stats.pieces
+
+
 def test_a_fleet_file_holds_both_sides(capsys):
     assert main(["plan", "examples/tiny-hybrid.yaml"]) == 0
     assert "prefill reference TP 1" in capsys.readouterr().out
