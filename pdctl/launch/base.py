@@ -28,6 +28,8 @@ class Unit:
     """How long it may take to end after SIGTERM before the whole tree is killed."""
     backoff_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 5.0)
     """Waits before the first, second, … restart in a row; when they are used up the unit is given up."""
+    log_bytes: int = 256 << 20
+    """Size at which its log is begun anew."""
 
     @property
     def digest(self) -> str:
@@ -49,6 +51,10 @@ class UnitStatus:
     since: float | None = None
     """Unix time of the last change of state."""
     digest: str | None = None
+    contained: bool = False
+    """It lives in a cgroup of its own, which nothing that it starts can leave."""
+    frozen: int | None = None
+    """The pid of its process, or of its guard, that a signal has stopped (SIGSTOP)."""
 
 
 class Started(Struct, frozen=True):

@@ -4,21 +4,24 @@
 
 It leads a session of its own, adopts whatever its unit's processes leave behind (PR_SET_CHILD_SUBREAPER), restarts the
 unit with back-off when it ends, and on SIGTERM ends the whole tree, then itself. If the guard itself is killed, the
-kernel kills the unit with it (PR_SET_PDEATHSIG): nothing runs unwatched. Standard output and error are the unit's log.
-The unit comes by standard input, so that the values of its variables never reach a disk.
+kernel kills the unit's main process with it (PR_SET_PDEATHSIG); what else there is stays in the unit's cgroup, where
+one can be made, and `stop` finds it there. The unit writes into a pipe, the guard from there into the log, which is its
+own standard error. The unit comes by standard input, so that the values of its variables never reach a disk.
 """
 
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import NoReturn
 
-from pdctl.launch import process
+from pdctl.launch import cgroup, process
 from pdctl.launch.base import Unit
+from pdctl.launch.outlet import Outlet, RotatingLog, said
 from pdctl.launch.record import Exit, UnitRecord, write
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
@@ -38,6 +41,13 @@ class Guard:
         self.folder = folder
         self.unit = unit
         self.ready_fd: int | None = ready_fd
+        self.log = RotatingLog(folder / "unit.log", sys.stderr.fileno(), unit.log_bytes)
+        self.outlet = Outlet(self.log)
+        self.signals = _signals()
+        self.poll = select.poll()
+        self.poll.register(self.signals, select.POLLIN)
+        self.poll.register(self.outlet.reader, select.POLLIN)
+        self.cgroup = cgroup.make(str(folder))
         self.stopping = False
         self.failures = 0
         me, here = process.find(os.getpid()), process.here()
@@ -51,12 +61,17 @@ class Guard:
             guard_pid=me.pid,
             guard_started=me.started,
             namespace=here.namespace,
+            cgroup=str(self.cgroup) if self.cgroup else None,
         )
 
     def run(self) -> None:
         """Until stopped or given up: start, wait for the end, clear what is left, wait, start again."""
-        while self._run_once():
-            self.record = _changed(self.record, restarts=self.record.restarts + 1)
+        try:
+            while self._run_once():
+                self.record = _changed(self.record, restarts=self.record.restarts + 1)
+        finally:
+            if self.cgroup:
+                cgroup.remove(self.cgroup)
 
     def _run_once(self) -> bool:
         """Run the unit to its end; whether it is to be started again."""
@@ -94,14 +109,30 @@ class Guard:
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self.record.guard_pid:
                 os._exit(0)  # it died before the line above
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+            self._take_its_place()
             if self.unit.cwd:
                 os.chdir(self.unit.cwd)
-            os.execvpe(self.unit.argv[0], self.unit.argv, {**os.environ, **self.unit.env})
-        except OSError as error:
-            _say(f"cannot start {self.unit.argv[0]}: {error.strerror}")
+            # who sets its own title shall not overwrite its environment, where the mark is
+            environment = {"SPT_NOENV": "1", **os.environ, **self.unit.env}
+            os.execvpe(self.unit.argv[0], self.unit.argv, environment)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            os.write(2, said(f"cannot start {self.unit.argv[0]}: {reason}"))
         finally:
             os._exit(127)
+
+    def _take_its_place(self) -> None:
+        """In the child: its cgroup, the pipe to write to, and signals as a program expects them."""
+        os.dup2(self.outlet.writer, 1)
+        os.dup2(self.outlet.writer, 2)
+        if self.cgroup:
+            try:
+                cgroup.enter(self.cgroup)
+            except OSError as error:
+                os.write(2, said(f"runs outside of its cgroup: {error.strerror}"))
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
 
     def _watch(self, pid: int) -> Exit | None:
         """Wait for the end of the unit's main process, reaping orphans meanwhile; None if told to stop before."""
@@ -109,7 +140,8 @@ class Guard:
             exit_ = self._reap(pid)
             if exit_ is not None:
                 self.record = _changed(self.record, last_exit=exit_)
-                _say(f"{self.unit.name} (pid {pid}) ended: {exit_}")
+                self.outlet.pass_on()  # its last words stand before ours
+                self.log.say(f"{self.unit.name} (pid {pid}) ended: {exit_}")
                 return exit_
             self._next_signal(None)
             if self.stopping:
@@ -131,9 +163,10 @@ class Guard:
 
     def _end_tree(self, main: int, grace_s: float) -> None:
         """SIGTERM to the main process, once it is gone to what it left, and SIGKILL to all that outlasts the grace."""
-        shared = process.shared_memory(process.descendants(os.getpid()))
+        shared = process.shared_memory(self._left(main))
         self._end_processes(main, grace_s)
         process.unlink_unused(shared)
+        self.outlet.pass_on()
 
     def _end_processes(self, main: int, grace_s: float) -> None:
         told: set[int] = set()
@@ -141,8 +174,10 @@ class Guard:
         while left := self._left(main):
             late = time.monotonic() - ends
             if late > KILL_S:
-                _say(f"cannot be killed: {', '.join(str(item.pid) for item in left)}")
+                self.log.say(f"cannot be killed: {', '.join(str(item.pid) for item in left)}")
                 return
+            if late >= 0 and self.cgroup:
+                cgroup.kill(self.cgroup)
             heads = [item for item in left if item.pid == main] or left
             for item in left if late >= 0 else heads:
                 if late >= 0:
@@ -157,7 +192,9 @@ class Guard:
         exit_ = self._reap(main)
         if exit_ is not None:
             self.record = _changed(self.record, last_exit=exit_)
-        return process.descendants(os.getpid())
+        inside = cgroup.members(self.cgroup) if self.cgroup else []
+        left = {item.pid: item for item in process.descendants(os.getpid())}
+        return [*left.values(), *(item for pid in inside if pid not in left and (item := process.find(pid)))]
 
     def _pause(self, seconds: float) -> bool:
         """Wait; False if told to stop meanwhile."""
@@ -167,14 +204,19 @@ class Guard:
         return not self.stopping
 
     def _next_signal(self, timeout_s: float | None) -> None:
-        """Wait for a child's end or a word to stop."""
-        if timeout_s is None:
-            number: int | None = signal.sigwait(_WATCHED)
-        else:
-            info = signal.sigtimedwait(_WATCHED, timeout_s)
-            number = info.si_signo if info else None
-        if number in _STOP:
-            self.stopping = True
+        """Wait for a child's end or a word to stop, and pass on what the unit writes meanwhile."""
+        ends = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left = None if ends is None else max(ends - time.monotonic(), 0) * 1000
+            ready = [descriptor for descriptor, _ in self.poll.poll(left)]
+            if self.outlet.reader in ready:
+                self.outlet.pass_on()
+            if self.signals in ready:
+                number = int.from_bytes(os.read(self.signals, 128)[:4], sys.byteorder)
+                self.stopping = self.stopping or number in _STOP
+                return
+            if left is not None and left <= 0:
+                return
 
     def _note(self, state: str, **changes: object) -> None:
         """Record a change of state. A full disk must not end the unit; a folder that is gone must."""
@@ -182,7 +224,7 @@ class Guard:
         try:
             write(self.folder / "state.json", self.record)
         except OSError as error:
-            _say(f"cannot record {state}: {error.strerror}")
+            self.log.say(f"cannot record {state}: {error.strerror}")
             self.stopping = self.stopping or not self.folder.exists()
 
 
@@ -200,9 +242,13 @@ def _changed(record: UnitRecord, **changes: object) -> UnitRecord:
     return replace(record, **changes)
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"pdctl-guard {time.strftime('%Y-%m-%dT%H:%M:%S')}  {text}\n")
-    sys.stderr.flush()
+def _signals() -> int:
+    """A descriptor that the watched signals, which are blocked, are read from; 128 bytes each, the number first."""
+    mask = sum(1 << (number - 1) for number in _WATCHED).to_bytes(128, "little")
+    descriptor: int = ctypes.CDLL(None, use_errno=True).signalfd(-1, mask, os.O_CLOEXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return descriptor
 
 
 def _prctl(option: int, value: int | bytes) -> None:
@@ -213,13 +259,15 @@ def _prctl(option: int, value: int | bytes) -> None:
 def main(folder: str, ready_fd: int) -> None:
     """Read the unit from standard input and guard it."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, as a caller may have it, it would not be told
     os.set_inheritable(ready_fd, False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_NAME, b"pdctl-guard")
     document = json.load(sys.stdin)
     unit = Unit(**{**document, "argv": tuple(document["argv"])})
-    null = os.open(os.devnull, os.O_RDONLY)
+    null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
+    os.dup2(null, 1)
     os.close(null)
     Guard(Path(folder), unit, ready_fd).run()
 

@@ -17,9 +17,10 @@ import msgspec
 
 from pdctl import python
 from pdctl.errors import GateError
-from pdctl.launch import private, process, started
+from pdctl.launch import cgroup, private, process, started
 from pdctl.launch.base import Started, State, Unit, UnitStatus
 from pdctl.launch.identity import Seen, guards, ours
+from pdctl.launch.outlet import shift
 from pdctl.launch.record import StateError, UnitRecord, UnwritableError, read, write
 from pdctl.launch.steps import run_all
 
@@ -70,8 +71,7 @@ class LocalLauncher:
 
     def _new_log(self, name: str) -> int:
         log = self.log(name)
-        if log.exists():
-            log.replace(log.with_suffix(".log.1"))
+        shift(log)
         return os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def _hand_over(self, unit: Unit, guard: subprocess.Popen[bytes], ready: int) -> None:
@@ -127,16 +127,22 @@ class LocalLauncher:
 
     def _sweep(self, name: str, record: UnitRecord | None) -> bool:
         """Kill what is left of a unit: its guard if it hangs, and processes that got away. Whether anything was."""
+        tag, places = (
+            cgroup.name_of(str(self.root / name)),
+            {Path(record.cgroup)} if record and record.cgroup else set(),
+        )
         found, ends = False, time.monotonic() + STOP_S
         # twice: a process shows no environment for the moment in which it becomes another program
         while left := self._left(name, record) or self._left(name, record):
             found = True
-            for item in left:
-                process.send(item, signal.SIGKILL)
+            places |= _kill(left, tag)
             if time.monotonic() > ends:
                 pids = ", ".join(str(item.pid) for item in left)
                 raise GateError(f"{name}: cannot be killed: pid {pids}", code="PD3017")
             process.await_end(left[0], 0.2)
+        for place in places:
+            if place.name == tag:
+                cgroup.remove(place)
         return found
 
     def _left(self, name: str, record: UnitRecord | None) -> list[Seen]:
@@ -163,7 +169,17 @@ class LocalLauncher:
         state: State = record.state if believed else "lost"  # type: ignore[assignment]
         last_exit = str(record.last_exit) if record.last_exit else None
         pid = record.pid if state in ("running", "stopping") else None
-        return UnitStatus(name, state, pid, record.restarts, last_exit, record.since, record.digest)
+        return UnitStatus(
+            name,
+            state,
+            pid,
+            record.restarts,
+            last_exit,
+            record.since,
+            record.digest,
+            contained=record.cgroup is not None,
+            frozen=next((one for one in (pid, record.guard_pid) if pid and process.is_frozen(one)), None),
+        )
 
     def started(self, name: str) -> Started | None:
         """What the unit that runs now was started from, without secrets; None where that is not known."""
@@ -191,3 +207,13 @@ class LocalLauncher:
 
 
 _ENDED = ("stopped", "failed")
+
+
+def _kill(left: Sequence[Seen], tag: str | None) -> set[Path]:
+    """One by one, the guard among them, and at once what is in the cgroup of that name, whose folders are returned."""
+    places = {place for item in left if tag and (place := cgroup.found(item.pid, tag))}
+    for item in left:
+        process.send(item, signal.SIGKILL)
+    for place in places:
+        cgroup.kill(place)
+    return places

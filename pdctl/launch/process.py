@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from pdctl.launch import cgroup
 from pdctl.launch.identity import Here, Mark, Seen
 
 MARK = "PDCTL_UNIT"
@@ -48,6 +49,12 @@ def is_alive(pid: int | None, started: int | None) -> bool:
     return process is not None and process.started == started
 
 
+def is_frozen(pid: int | None) -> bool:
+    """Whether a signal has stopped it."""
+    process = find(pid) if pid else None
+    return process is not None and process.state == "T"
+
+
 def everyone() -> list[Process]:
     """All processes but zombies."""
     pids = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
@@ -70,8 +77,8 @@ def descendants(root: int) -> list[Process]:
 
 def look(mark: str) -> list[Seen]:
     """Every process but this one, with the mark that it carries as seen from the unit whose mark is `mark`."""
-    table = {process.pid: process for process in everyone()}
-    return [_seen(process, table, mark) for process in table.values() if process.pid != os.getpid()]
+    table, tag = {process.pid: process for process in everyone()}, _Tag(mark, cgroup.name_of(mark))
+    return [_seen(process, table, tag) for process in table.values() if process.pid != os.getpid()]
 
 
 def look_at(pid: int, mark: str) -> Seen | None:
@@ -80,7 +87,7 @@ def look_at(pid: int, mark: str) -> Seen | None:
     if process is None:
         return None
     leader = find(process.session)
-    return _seen(process, {leader.pid: leader} if leader else {}, mark)
+    return _seen(process, {leader.pid: leader} if leader else {}, _Tag(mark, cgroup.name_of(mark)))
 
 
 def marked(mark: str) -> list[Seen]:
@@ -88,18 +95,28 @@ def marked(mark: str) -> list[Seen]:
     return [seen for seen in look(mark) if seen.mark == "this"]
 
 
-def _seen(process: Process, table: dict[int, Process], mark: str) -> Seen:
+class _Tag(NamedTuple):
+    """The two marks of a unit: the value in its environment, and the name of its cgroup."""
+
+    folder: str
+    cgroup: str | None
+
+
+def _seen(process: Process, table: dict[int, Process], tag: _Tag) -> Seen:
     leader = table.get(process.session)
     return Seen(
-        process.pid, process.started, process.session, leader.started if leader else None, _mark(process.pid, mark)
+        process.pid, process.started, process.session, leader.started if leader else None, _mark(process.pid, tag)
     )
 
 
-def _mark(pid: int, mark: str) -> Mark:
+def _mark(pid: int, tag: _Tag) -> Mark:
+    """The environment may be cleared by whoever has it; the cgroup cannot."""
+    if tag.cgroup is not None and cgroup.found(pid, tag.cgroup) is not None:
+        return "this"
     found = next((entry for entry in _environment(pid) if entry.startswith(f"{MARK}=".encode())), None)
     if found is None:
         return "none"
-    return "this" if found == f"{MARK}={mark}".encode() and _same_folder(pid, mark) else "other"
+    return "this" if found == f"{MARK}={tag.folder}".encode() and _same_folder(pid, tag.folder) else "other"
 
 
 def _same_folder(pid: int, folder: str) -> bool:

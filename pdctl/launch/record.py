@@ -69,6 +69,8 @@ class UnitRecord(msgspec.Struct, frozen=True):
     last_exit: Exit | None = None
     namespace: str = ""
     """The pid namespace in which the numbers hold; empty in records of earlier versions."""
+    cgroup: str | None = None
+    """The folder of the unit's own cgroup; None where none can be made."""
 
     @property
     def claim(self) -> Claim:

@@ -12,6 +12,10 @@ from pdctl.up.answered import had_answered, note_answer
 from pdctl.up.parallel import each
 
 ABSENT = "absent"
+UNCONTAINED = (
+    "no cgroup can be made here: if a guard is killed, what left its unit's session and cleared its environment is not"
+    " found by `down`"
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,10 @@ class UnitView:
     restarts: int
     last_exit: str | None
     since: float | None
+    contained: bool | None = None
+    """It lives in a cgroup of its own; None where it does not run."""
+    frozen: int | None = None
+    """The pid of its process, or its guard's, that a signal has stopped."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,18 @@ class FleetView:
     @property
     def notes(self) -> list[str]:
         """What a person should know beside the table."""
+        notes = [
+            f"{unit.name} is stopped by a signal; `kill -CONT {unit.frozen}` lets it go on"
+            for unit in self.units
+            if unit.frozen
+        ]
         if self.busy:
-            return ["an `up` or `down` is at work on it"]
-        return [] if self.phase in (UP, DOWN, ABSENT) else [f"`up` ended in {self.phase}; run it again, or `down`"]
+            notes.append("an `up` or `down` is at work on it")
+        elif self.phase not in (UP, DOWN, ABSENT):
+            notes.append(f"`up` ended in {self.phase}; run it again, or `down`")
+        if any(unit.contained is False for unit in self.units):
+            notes.append(UNCONTAINED)
+        return notes
 
     def document(self) -> dict[str, Any]:
         """The document of `status -o json`."""
@@ -66,6 +83,7 @@ class FleetView:
                 "state": unit.state,
                 "restarts": unit.restarts,
                 "last_exit": unit.last_exit,
+                "contained": unit.contained,
             }
             for unit in self.units
         ]
@@ -77,6 +95,7 @@ class FleetView:
             "busy": self.busy,
             "url": self.url,
             "at": round(self.at, 3),
+            "notes": self.notes,
         }
 
 
@@ -102,6 +121,8 @@ def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
         status.restarts,
         status.last_exit,
         status.since,
+        status.contained if status.pid is not None else None,
+        status.frozen,
     )
 
 

@@ -208,6 +208,7 @@ def test_a_frozen_engine_is_not_called_ready(fleet: Fleet) -> None:
     os.kill(fleet.unit("decode-0")["pid"], signal.SIGSTOP)
     status = fleet.run("status", fleet.name)
     assert status.returncode == 3
+    assert "decode-0 is stopped by a signal; `kill -CONT " in status.stderr
     assert "unready" in status.stdout
 
 
