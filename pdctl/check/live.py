@@ -15,6 +15,7 @@ from pdctl.check.compare import differences
 from pdctl.check.groups import Group
 from pdctl.engines.live import CollectError, Collector, Running
 from pdctl.fleet import LoadedFleet, Pool
+from pdctl.fleet.keys import key_in
 from pdctl_transfer.errors import ManifestError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Evidence, Finding, Side, Skipped
@@ -61,6 +62,9 @@ def _ask(running: Running) -> Manifest | str:
         collect: Collector = getattr(import_module(module), function)
     except (ModuleNotFoundError, ValueError):
         return f"no way to read a running {running.engine} engine"
+    variable = running.key_env
+    if variable is not None and running.key is None:
+        return f"it asks for a key, and the environment variable {variable} is not set here"
     try:
         manifest = collect(running, TIMEOUT_S)
     except (CollectError, ManifestError) as error:
@@ -80,11 +84,12 @@ def _running(loaded: LoadedFleet, pool: Pool) -> Iterator[Running]:
     for index, name in enumerate(pool.members):
         unit = recorded.get(name)
         if unit is not None:
-            yield Running(name, pool.role, engine, unit.host, unit.ports)
+            yield Running(name, pool.role, engine, unit.host, unit.ports, key_in(pool.api_key_env), pool.api_key_env)
         else:
             host, step = pool.place(index)
             ports = {purpose: port + step for purpose, port in pool.ports.items()}
-            yield Running(name, pool.role, engine, "127.0.0.1" if host == "localhost" else host, ports)
+            here = "127.0.0.1" if host == "localhost" else host
+            yield Running(name, pool.role, engine, here, ports, key_in(pool.api_key_env), pool.api_key_env)
 
 
 def _place(running: Running) -> str:

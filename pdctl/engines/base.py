@@ -29,6 +29,8 @@ class Instance:
     """The address under which its peers reach it."""
     ports: Mapping[str, int]
     """By purpose, all that the adapter's `purposes` named."""
+    key: str | None = field(default=None, repr=False)
+    """What it asks for as a bearer token."""
 
     @property
     def role(self) -> str:
@@ -98,6 +100,11 @@ class Engine(Protocol):
     @property
     def secret_variable(self) -> str | None:
         """The environment variable in which it takes the secret that a fleet's engines share; None: it knows none."""
+        ...
+
+    @property
+    def key_variable(self) -> str:
+        """The environment variable in which it takes the key that clients must send."""
         ...
 
     @property

@@ -29,6 +29,8 @@ class Running(Struct, frozen=True):
     ports: Mapping[str, int]
     key: str | None = None
     """What it asks for as a bearer token."""
+    key_env: str | None = None
+    """The environment variable with it."""
 
     @property
     def url(self) -> str:

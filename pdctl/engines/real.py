@@ -30,6 +30,7 @@ class RealEngine:
     name: str
     readiness: Readiness
     exact: bool = False
+    key_variable: str
     secret_variable: str | None = None
     """Their transfers are their own, and take none."""
     plugins: str

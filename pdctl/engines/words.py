@@ -52,7 +52,7 @@ def refuse_modelled(pool: Pool, modelled: Mapping[str, str]) -> None:
         field = modelled.get(flag_of(word) or "")
         if field is not None:
             raise InputError(
-                f"{word} is what `{field}` sets",
+                f"{flag_of(word)} is what `{field}` sets",
                 where=f"{pool.key}.args.{index}",
                 code="PD3102",
                 hint=f"write `{field}` in the fleet file instead; then `check` judges it and both sides are compared",

@@ -22,6 +22,7 @@ def _text(value: Any) -> Any:
 
 Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 Text = Annotated[str, BeforeValidator(_text)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Size = Annotated[int, Field(ge=1, le=65536)]
 
@@ -81,6 +82,9 @@ class Pool(Section):
 
     args: list[Text] = Field(default=[], description="Engine flags, passed through; one list item a word.")
     env: dict[str, Text] = Field(default={}, description="Environment variables of the engine.")
+    api_key_env: Variable | None = Field(
+        default=None, description="The environment variable with the key that its engines ask for; none: they ask none."
+    )
     ports: dict[str, Port] = Field(
         default={}, description="By purpose: http, bootstrap, side_channel; others are chosen free."
     )
@@ -133,6 +137,10 @@ class Router(Section):
     kind: Literal["smg", "sglang-router", "vllm-router"] = "smg"
     host: str = Field(default="127.0.0.1", description="The address it listens on; 0.0.0.0 opens it to the network.")
     port: Port | None = Field(default=None, description="None: a free one.")
+    api_key_env: Variable | None = Field(
+        default=None,
+        description="The environment variable with the key that clients must send; none: anyone is served.",
+    )
     args: list[Text] = Field(default=[], description="Router flags, passed through; one list item a word.")
     env: dict[str, Text] = {}
 

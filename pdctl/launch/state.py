@@ -3,6 +3,7 @@
 fleet.json          the phase reached, the units and their ports
 lock                held by the `up` or `down` that is at work; the kernel drops it if that dies
 secret              what the fleet's engines sign their transfers with, from the first `up` to `down`; mode 0600
+control             the key of the router's control API, as long; mode 0600
 units/<unit>/       the guard's record (state.json) and the unit's log
 """
 
@@ -38,6 +39,8 @@ class UnitEntry(Struct, frozen=True):
     host: str
     ports: dict[str, int]
     ready_path: str = "/health"
+    key_env: str | None = None
+    """The environment variable with the key that it asks for."""
 
     @property
     def url(self) -> str:
@@ -120,10 +123,22 @@ class FleetFolder:
         """The same without making one: a stand-in where there is none yet."""
         return secret.read(self.path / "secret") or "…"
 
+    def known_control_key(self) -> str:
+        """The same without making one."""
+        return secret.read(self.path / "control") or "…"
+
+    def control_key(self) -> str:
+        """What the router's control API takes, made on first use. Raises UnwritableError (PD3016)."""
+        try:
+            return secret.kept(self.path / "control")
+        except OSError as error:
+            raise self._unwritable(error) from error
+
     def forget_secret(self) -> None:
-        """The engines are down: the next ones get another. Raises UnwritableError (PD3016)."""
+        """The units are down: the next ones get others. Raises UnwritableError (PD3016)."""
         try:
             secret.forget(self.path / "secret")
+            secret.forget(self.path / "control")
         except OSError as error:
             raise UnwritableError(self.path, error) from error
 

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Final
 
 from pdctl.python import module
 from pdctl.routers import switches
+from pdctl.routers.start import API_KEY, CONTROL_KEY
 
 READY_PATH = "/readiness"
 """Not /health: that answers 200 with no decode engine at all."""
@@ -43,14 +44,33 @@ class RouterKind:
     switches: frozenset[str] = frozenset()
     connector_flag: str | None = None
     """The flag that names the transfer backend, where the router writes what travels between the two sides."""
+    asks: bool = True
+    """Whether it asks its clients for the key that it is given."""
+    control: bool = True
+    """Whether the calls that change its list of workers can have a key of their own."""
+    engine_key: str | None = None
+    """A further variable that it reads, where it sends engines another key than the one given."""
 
+    def env(self, key: str | None, control: str | None) -> dict[str, str]:
+        """The variables that hand it its keys."""
+        given = {API_KEY: key, CONTROL_KEY: control if self.control else None}
+        return {name: value for name, value in {**given, self.engine_key or API_KEY: key}.items() if value}
+
+
+START: Final = "pdctl.routers.start"
+"""Starts the module named after it, with the keys that no command line shows."""
+KEY_FLAGS: Final = {
+    "--api-key": "`router.api_key_env` names the environment variable with the key",
+    "--control-plane-api-keys": "pdctl gives the router one; `control` in the fleet's folder holds it",
+}
+"""Flags that would show a key to everybody on the host, and what to write instead."""
 
 ROUTERS = {
     kind.name: kind
     for kind in (
         RouterKind(
             "smg",
-            module(sys.executable, "smg", "launch"),
+            module(sys.executable, START, "smg", "launch"),
             package="smg",
             install="pip install 'pdctl[router]'",
             pd="--pd-disaggregation",
@@ -58,7 +78,7 @@ ROUTERS = {
         ),
         RouterKind(
             "sglang-router",
-            module(sys.executable, "sglang_router.launch_router"),
+            module(sys.executable, START, "sglang_router.launch_router"),
             package="sglang_router",
             install="pip install sglang-router==0.3.2",
             pd="--pd-disaggregation",
@@ -66,13 +86,16 @@ ROUTERS = {
         ),
         RouterKind(
             "vllm-router",
-            (str(Path(sys.executable).with_name("vllm-router")),),
+            module(sys.executable, START, "vllm_router.launch_router"),
             package="vllm_router",
             install="pip install vllm-router==0.1.17",
             pd="--vllm-pd-disaggregation",
             flags=(("--worker-startup-check-interval", "1"), ("--policy", "round_robin")),
             switches=switches.VLLM_ROUTER,
             connector_flag="--kv-connector",
+            asks=False,
+            control=False,
+            engine_key="OPENAI_API_KEY",
         ),
     )
 }
@@ -84,6 +107,8 @@ class Backend:
 
     url: str
     bootstrap_port: int | None = None
+    key: str | None = field(default=None, repr=False)
+    """What it asks for."""
 
 
 def router_argv(

@@ -25,11 +25,13 @@ class Doubtful(str):
     """The note of a phase that did not fail, and could not tell either whether all is right."""
 
 
-def complete_at(run: Bringup, url: str, unit: str, prompt: Prompt = PROMPT, tokens: int = TOKENS) -> Answer:
+def complete_at(
+    run: Bringup, url: str, unit: str, prompt: Prompt = PROMPT, tokens: int = TOKENS, *, key: str | None = None
+) -> Answer:
     """A completion as clients ask for it, from an engine that serves alone or a router. Raises GateError (PD3011)."""
     name = run.loaded.fleet.model.served_name
     try:
-        (answer,) = each(lambda at: complete(at, name, prompt, tokens, COMPLETION_S), [url])
+        (answer,) = each(lambda at: complete(at, name, prompt, tokens, COMPLETION_S, key), [url])
     except (Unreachable, ValueError) as error:
         log = run.launcher.log(unit)
         message = f"no completion from {unit}: {error}\n{excerpt(log)}"
@@ -46,7 +48,7 @@ def unmeasured(engines: Sequence[EngineUnit]) -> Noise:
 
 def noise_alone(run: Bringup, one: EngineUnit) -> Noise:
     """The noise of an engine that serves alone, so that nothing moved has part in it."""
-    ask = partial(complete_at, run, one.instance.url, one.unit.name)
+    ask = partial(complete_at, run, one.instance.url, one.unit.name, key=one.instance.key)
     return noise_of([ask()], ask)
 
 

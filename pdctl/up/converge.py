@@ -15,6 +15,7 @@ from pdctl.launch.record import StateError
 from pdctl.launch.state import ROUTER, UP, FleetFolder, FleetState, UnitEntry
 from pdctl.up.answered import had_answered
 from pdctl.up.diff import Running, Step, named, steps
+from pdctl.up.keys import Keys, known_keys, read_keys
 from pdctl.up.parallel import each
 from pdctl.up.plan import FleetPlan, make_plan
 from pdctl.up.workers import Workers, absent
@@ -62,6 +63,7 @@ def decide(
     before: FleetState | None,
     again: Mapping[str, str] | None = None,
     secret: Callable[[], str] | None = None,
+    keys: Keys | None = None,
 ) -> Decision:
     """Look, and decide. again: units to restart although nothing differs, and why; None: those that hang.
 
@@ -73,7 +75,9 @@ def decide(
     if serving and before is not None:
         refuse_another(before, loaded)
     recorded = {name: entry.ports for name, entry in entries.items()}
-    plan = make_plan(loaded, recorded, frozenset(running), secret or folder.secret)
+    plan = make_plan(
+        loaded, recorded, frozenset(running), secret or folder.secret, keys or read_keys(loaded, folder.control_key)
+    )
     have = [Running(name, launcher.status(name).digest, launcher.started(name)) for name in running]
     reasons = again if again is not None else hung(launcher, [entries[n] for n in running if n in entries])
     ended = {name: _how(launcher, name) for name in entries if name not in running}
@@ -84,7 +88,8 @@ def decide(
 def preview(loaded: LoadedFleet) -> Decision:
     """What `up` would do now; nothing is written."""
     folder = FleetFolder(loaded.fleet.name)
-    return decide(loaded, folder, LocalLauncher(folder.units), folder.read(), secret=folder.known_secret)
+    keys = known_keys(loaded, folder.known_control_key)
+    return decide(loaded, folder, LocalLauncher(folder.units), folder.read(), secret=folder.known_secret, keys=keys)
 
 
 def runs(launcher: Launcher, name: str) -> bool:
@@ -132,7 +137,7 @@ def is_whole(decision: Decision) -> bool:
     router = entries[ROUTER]
     if not all(each(answers, [*urls, router.url + router.ready_path])):
         return False
-    listed = Workers(decision.plan.url).listed()
+    listed = Workers(decision.plan.url, decision.plan.control_key).listed()
     sides = [one.instance.url for one in decision.plan.engines if one.instance.role in ("prefill", "decode")]
     return listed is None or not absent(listed, sides)
 

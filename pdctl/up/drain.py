@@ -44,7 +44,7 @@ def drain(run: Bringup, leaving: Mapping[str, str]) -> None:
     """
     if run.serving_at is None or not leaving:
         return
-    router = Workers(run.serving_at)
+    router = Workers(run.serving_at, run.plan.control_key)
     listed = router.listed()
     if listed is None:
         run.events.progress("the router cannot be told: requests to what is restarted fail meanwhile")
@@ -127,7 +127,7 @@ def enlist(run: Bringup, url: str, engines: Mapping[str, Enlisted], patience_s: 
 
     Raises GateError (PD3022) where it does not in time.
     """
-    router = Workers(url)
+    router = Workers(url, run.plan.control_key)
     wanted = {name: one for name, one in engines.items() if one.role in ("prefill", "decode")}
     names = {one.backend.url: name for name, one in wanted.items()}
     asked: set[str] = set()

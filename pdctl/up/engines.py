@@ -52,4 +52,4 @@ def gate_of(one: EngineUnit) -> Gate:
     """The gate of a single engine."""
     readiness = one.engine.readiness
     deadline_s = one.instance.pool.startup_s or readiness.deadline_s
-    return Gate(one.unit, one.instance.url + readiness.path, deadline_s, one.engine.stage)
+    return Gate(one.unit, one.instance.url + readiness.path, deadline_s, one.engine.stage, one.instance.key)

@@ -8,10 +8,11 @@ from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance
 from pdctl.errors import InputError
 from pdctl.fleet.loaded import LoadedFleet
-from pdctl.fleet.model import Pool
+from pdctl.fleet.model import Pool, Router
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
-from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
+from pdctl.routers import KEY_FLAGS, READY_PATH, ROUTERS, Backend, RouterKind, router_argv
+from pdctl.up.keys import Keys
 from pdctl.up.ports import PortBook, is_free
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -34,7 +35,16 @@ class FleetPlan:
     engines: tuple[EngineUnit, ...]
     router: Unit
     router_kind: RouterKind
-    router_host: str
+    router_model: Router
+    router_key: str | None = field(default=None, repr=False)
+    """What clients send."""
+    control_key: str | None = field(default=None, repr=False)
+    """What the router's list of workers is changed with, where it asks for a key."""
+
+    @property
+    def router_host(self) -> str:
+        """The address that the router listens on."""
+        return self.router_model.host
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -54,11 +64,19 @@ class FleetPlan:
     def entries(self) -> tuple[UnitEntry, ...]:
         """The units as the fleet's state remembers them."""
         engines = (
-            UnitEntry(one.unit.name, one.unit.role, one.instance.host, dict(one.unit.ports), one.engine.readiness.path)
+            UnitEntry(
+                one.unit.name,
+                one.unit.role,
+                one.instance.host,
+                dict(one.unit.ports),
+                one.engine.readiness.path,
+                one.instance.pool.api_key_env,
+            )
             for one in self.engines
         )
         host = self.url.removeprefix("http://").rpartition(":")[0]
-        return (*engines, UnitEntry(self.router.name, ROUTER, host, dict(self.router.ports), READY_PATH))
+        key_env = self.router_model.api_key_env
+        return (*engines, UnitEntry(self.router.name, ROUTER, host, dict(self.router.ports), READY_PATH, key_env))
 
 
 @dataclass
@@ -67,6 +85,7 @@ class _Planner:
     recorded: Mapping[str, Mapping[str, int]]
     running: frozenset[str]
     secret: Callable[[], str] | None
+    keys: Keys
     book: PortBook = field(default_factory=PortBook)
 
     def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str) -> dict[str, int]:
@@ -91,9 +110,11 @@ class _Planner:
             raise InputError(message, where=f"{pool.key}.ports.{purpose}", code="PD0003", hint=hint)
         given = {purpose: port + step for purpose, port in pool.ports.items()}
         ports = self.ports(name, purposes, given, host)
-        instance = Instance(name, pool, self.loaded.fleet, self.loaded.model_path, host, ports)
+        key = self.keys.pools.get(pool.key)
+        instance = Instance(name, pool, self.loaded.fleet, self.loaded.model_path, host, ports, key)
         command = engine.command(instance)
-        unit = Unit(name, pool.role, command.argv, {**self.shared(pool, engine), **command.env}, ports=ports)
+        env = {**self.shared(pool, engine), **command.env, **({engine.key_variable: key} if key else {})}
+        unit = Unit(name, pool.role, command.argv, env, ports=ports)
         return EngineUnit(instance, engine, unit, command.notes)
 
     def shared(self, pool: Pool, engine: Engine) -> dict[str, str]:
@@ -126,7 +147,8 @@ class _Planner:
         }
         listen, backend = (router.host, ports["http"]), self.loaded.fleet.transfer.backend
         argv = router_argv(kind, sides["prefill"], sides["decode"], listen, ports["metrics"], router.args, backend)
-        return Unit(ROUTER, ROUTER, argv, dict(router.env), ports=ports, grace_s=5), kind
+        env = {**router.env, **kind.env(self.keys.router, self.keys.control)}
+        return Unit(ROUTER, ROUTER, argv, env, ports=ports, grace_s=5), kind
 
 
 def make_plan(
@@ -134,13 +156,15 @@ def make_plan(
     recorded: Mapping[str, Mapping[str, int]] | None = None,
     running: frozenset[str] = frozenset(),
     secret: Callable[[], str] | None = None,
+    keys: Keys | None = None,
 ) -> FleetPlan:
     """Settle ports and command lines. `recorded`: ports of the last run, by unit and purpose; `running`: who has them.
 
     `secret` gives what the fleet's engines share, and is called only where one of them takes it.
     Raises InputError at the fleet file's line for what the engine, the router or the launcher cannot do.
     """
-    planner = _Planner(loaded, recorded or {}, running, secret)
+    keys = keys or Keys()
+    planner = _Planner(loaded, recorded or {}, running, secret, keys)
     router_port = loaded.fleet.router.port
     given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
     for port in (*given, *([router_port] if router_port else [])):
@@ -152,7 +176,7 @@ def make_plan(
             for index in range(pool.replicas)
         )
         router, kind = planner.router(engines)
-    return FleetPlan(engines, router, kind, loaded.fleet.router.host)
+    return FleetPlan(engines, router, kind, loaded.fleet.router, keys.router, keys.control)
 
 
 def check_router_args(kind: RouterKind, args: list[str]) -> None:
@@ -162,6 +186,9 @@ def check_router_args(kind: RouterKind, args: list[str]) -> None:
         if flag in ("--prefill", "--decode", "--host", "--port", kind.pd):
             hint = "`router.host` and `router.port` say where it listens; the rest follows from the pools"
             raise InputError(f"{flag} is set by pdctl", where=key, code="PD0015", hint=hint)
+        if flag in KEY_FLAGS:
+            message = f"{flag} would show a key to everybody on the host"
+            raise InputError(message, where=key, code="PD0015", hint=KEY_FLAGS[flag])
         following = args[index + 1] if index + 1 < len(args) else "--"
         if flag in kind.switches and ("=" in word or not following.startswith("-")):
             value = word.partition("=")[2] or following

@@ -19,7 +19,7 @@ ROUTER_S = 60.0
 def start_router(run: Bringup) -> str:
     """The router, once it says that it can route to both sides."""
     make_way(run, ROUTER)
-    gate = Gate(run.plan.router, run.plan.url + READY_PATH, ROUTER_S)
+    gate = Gate(run.plan.router, run.plan.url + READY_PATH, ROUTER_S, key=run.plan.router_key)
     if ROUTER in run.running:
         enlist(run, run.plan.url, {one.unit.name: enlisted(one) for one in run.plan.engines})
     start_and_wait(run, [gate])
@@ -28,7 +28,7 @@ def start_router(run: Bringup) -> str:
 
 def enlisted(one: EngineUnit) -> Enlisted:
     """An engine as the router's list has it."""
-    return Enlisted(one.instance.role, Backend(one.instance.url, one.instance.ports.get("bootstrap")))
+    return Enlisted(one.instance.role, Backend(one.instance.url, one.instance.ports.get("bootstrap"), one.instance.key))
 
 
 def first_completion(run: Bringup) -> str:
@@ -37,10 +37,10 @@ def first_completion(run: Bringup) -> str:
     Raises GateError: PD3011 none came back, PD3012 it is wrong.
     """
     began = time.monotonic()
-    ours = complete_at(run, run.plan.url, "router")
+    ours = complete_at(run, run.plan.url, "router", key=run.plan.router_key)
     notes, sure = [f"{TOKENS} tokens in {time.monotonic() - began:.2f} s"], True
     for one in run.plan.of("aggregate"):
-        theirs = complete_at(run, one.instance.url, one.unit.name)
+        theirs = complete_at(run, one.instance.url, one.unit.name, key=one.instance.key)
         kind, words = _verdict(run, one, ours, theirs)
         sure = sure and kind != "untold"
         match kind:

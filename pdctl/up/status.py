@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pdctl.engines.http import answers
+from pdctl.fleet.keys import key_in
 from pdctl.launch.base import Launcher, UnitStatus
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import DOWN, UP, FleetFolder, UnitEntry
@@ -129,7 +130,7 @@ def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
 def _state(launcher: Launcher, status: UnitStatus, entry: UnitEntry) -> str:
     if status.state != "running":
         return status.state
-    if answers(entry.url + entry.ready_path):
+    if answers(entry.url + entry.ready_path, key=key_in(entry.key_env)):
         note_answer(launcher, status)
         return "ready"
     return "unready" if had_answered(launcher, entry.name, status) else "starting"

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pdctl.engines.http import answers
@@ -27,6 +27,7 @@ class Gate:
     url: str
     deadline_s: float
     stage: Callable[[str], str | None] = lambda log: None
+    key: str | None = field(default=None, repr=False)
 
 
 def start_and_wait(run: Bringup, gates: Sequence[Gate]) -> str:
@@ -48,7 +49,7 @@ def wait_ready(run: Bringup, gates: Sequence[Gate]) -> None:
     restarts = {gate.unit.name: run.launcher.status(gate.unit.name).restarts for gate in gates}
     waiting = list(gates)
     while waiting:
-        ready = each(lambda gate: answers(gate.url, _patience(gate, began)), waiting)
+        ready = each(lambda gate: answers(gate.url, _patience(gate, began), key=gate.key), waiting)
         for gate, is_ready in zip(waiting, ready, strict=True):
             if is_ready:
                 note_answer(run.launcher, run.launcher.status(gate.unit.name))

@@ -60,6 +60,8 @@ class Workers:
         body: dict[str, Any] = {"url": backend.url, "worker_type": role}
         if backend.bootstrap_port is not None:
             body["bootstrap_port"] = backend.bootstrap_port
+        if backend.key is not None:
+            body["api_key"] = backend.key
         status, content = request(self._url, body=body, key=self._key, deadline_s=CALL_S)
         if status >= 400:
             raise Unreachable(f"{self._url}: HTTP {status}: {content[:200].decode('utf-8', 'replace')}")

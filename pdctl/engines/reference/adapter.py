@@ -11,7 +11,7 @@ from pdctl import __version__
 from pdctl.engines.answer import Prompt, from_generate
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, python_of
 from pdctl.engines.http import post_json
-from pdctl.engines.reference.options import SECRET
+from pdctl.engines.reference.options import API_KEY, SECRET
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
@@ -27,6 +27,7 @@ class ReferenceEngine:
     name = "reference"
     exact = True
     secret_variable = SECRET
+    key_variable = API_KEY
     readiness = Readiness("/health", deadline_s=120)
 
     def purposes(self, pool: Pool) -> Sequence[str]:
@@ -115,7 +116,10 @@ class ReferenceEngine:
         }
         began = time.monotonic()
         with ThreadPoolExecutor(2) as pool:
-            sent = [pool.submit(post_json, f"{side.url}/generate", body, timeout_s) for side in (prefill, decode)]
+            sent = [
+                pool.submit(post_json, f"{side.url}/generate", body, timeout_s, key=side.key)
+                for side in (prefill, decode)
+            ]
         faults = [str(error) for future in sent if (error := future.exception()) is not None]
         if faults:
             raise GateError("; ".join(faults), code="PD3008")

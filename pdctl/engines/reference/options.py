@@ -12,6 +12,8 @@ BACKENDS = ("mooncake", "nixl", "memory")
 DTYPES = ("float64", "float32")
 SECRET = "PDCTL_TRANSFER_SECRET"
 """Environment variable with the secret of the transfer session."""
+API_KEY = "PDCTL_API_KEY"
+"""Environment variable with the key that clients must send."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pdctl.engines.sglang.probe import probe
 from pdctl.engines.sglang.stages import stage
 from pdctl.fleet.model import Pool
 from pdctl.python import module
+from pdctl_transfer.plugins.keyed import VARIABLE
 
 _PARSER: Final = """\
 import json, sys
@@ -28,6 +29,7 @@ def _ports(pool: Pool) -> Sequence[str]:
 
 ADAPTER: Final = RealEngine(
     name="sglang",
+    key_variable=VARIABLE,
     readiness=Readiness("/health", 1800.0),
     plugins="sglang.srt.plugins",
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api", "mori": "mori", "ascend": "mf_adapter"},

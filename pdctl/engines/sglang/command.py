@@ -16,14 +16,16 @@ from pdctl.engines.words import (
 )
 from pdctl.python import module
 
-PROGRAM: Final = ("sglang.launch_server",)
-"""The module, and the words before its own flags."""
+KEYED: Final = "pdctl_transfer.plugins.keyed"
+PROGRAM: Final = (KEYED, "sglang.launch_server")
+"""The module, and the words before the engine's own flags: what hands it its key, and the engine."""
 
 #: Flags that a field of the fleet file sets, with every spelling SGLang takes.
 MODELLED: Final[Mapping[str, str]] = {
     "--model-path": "model.path",
     "--model": "model.path",
     "--served-model-name": "model.name",
+    "--api-key": "api_key_env",
     "--host": "hosts",
     "--port": "ports.http",
     "--tp-size": "attn_tp",

@@ -19,14 +19,15 @@ def probe(prefill: Instance, decode: Instance, prompt: answer.Prompt, max_tokens
     }
     answers: dict[str, Any] = {}
 
-    def send(name: str, url: str) -> None:
+    def send(side: Instance) -> None:
+        name = side.role
         try:
-            answers[name] = answer.post(url, body, timeout_s)
+            answers[name] = answer.post(side.url, body, timeout_s, side.key)
         except http.Unreachable as failure:
             answers[name] = failure
 
     start = time.monotonic()
-    senders = [threading.Thread(target=send, args=(side.role, side.url), daemon=True) for side in (prefill, decode)]
+    senders = [threading.Thread(target=send, args=(side,), daemon=True) for side in (prefill, decode)]
     for sender in senders:
         sender.start()
     for sender in senders:

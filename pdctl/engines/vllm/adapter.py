@@ -32,6 +32,7 @@ def _ports(pool: Pool) -> Sequence[str]:
 
 ADAPTER: Final = RealEngine(
     name="vllm",
+    key_variable="VLLM_API_KEY",
     readiness=Readiness("/health", 1800.0),
     plugins="vllm.general_plugins",
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api"},

@@ -24,6 +24,7 @@ PROGRAM: Final = ("vllm.entrypoints.cli.main", "serve")
 MODELLED: Final[Mapping[str, str]] = {
     "--model": "model.path",
     "--served-model-name": "model.name",
+    "--api-key": "api_key_env",
     "--host": "hosts",
     "--port": "ports.http",
     "--tensor-parallel-size": "attn_tp",

@@ -57,7 +57,7 @@ def _by_mooncake(prefill: Instance, decode: Instance, timeout_s: float) -> tuple
 
 def _ask(side: Instance, decode: Instance, body: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     try:
-        answer = post(side.url, body, timeout_s)
+        answer = post(side.url, body, timeout_s, side.key)
     except http.Unreachable as failure:
         raise _failed(decode, f"{side.name}: {failure}") from failure
     if not isinstance(answer, dict):

@@ -14,7 +14,7 @@ from pdctl.demo.compare import ask, ask_all, compare, make_prompts
 from pdctl.engines.alike import NONE, judge
 from pdctl.engines.alike import compare as difference
 from pdctl.engines.answer import complete
-from pdctl.engines.http import Unreachable
+from pdctl.engines.http import Unreachable, request
 from pdctl.fleet import LoadedFleet, load_fleet
 from pdctl.launch import process
 from pdctl.launch.state import FleetFolder, FleetState
@@ -64,6 +64,7 @@ def test_the_default_fleet_equals_the_aggregate_engine_heals_and_leaves_nothing(
         assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], None) == "PD4008"
         assert _at_the_registry(prefill.host, prefill.ports["bootstrap"], FleetFolder("demo").secret()) == ""
         _said_to_be_equal(state, loaded.fleet.model.served_name)
+        assert request(f"{by_role['router'].url}/workers", body={"url": "http://127.0.0.1:9"})[0] == 401
 
         _restart_cuts_no_request(loaded, *(by_role[role].url for role in ("router", "aggregate", "decode")))
         decode = next(unit for unit in fleet_status("demo").units if unit.role == "decode")

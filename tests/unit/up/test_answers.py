@@ -79,7 +79,7 @@ def fleet(
             if model is not None:
                 server = stack.enter_context(serving(Completions, model=model, bare=bare))
                 url = f"http://127.0.0.1:{server.server_address[1]}"
-            instance = SimpleNamespace(name=name, role=role, url=url)
+            instance = SimpleNamespace(name=name, role=role, url=url, key=None)
             return SimpleNamespace(instance=instance, engine=engine, unit=SimpleNamespace(name=name))
 
         units = [unit("prefill-0", "prefill", None), *(unit(name, "decode", None) for name in engine.models)]
@@ -88,6 +88,7 @@ def fleet(
             engines=units,
             of=lambda role: tuple(one for one in units if one.instance.role == role),
             url=unit("router", "router", router).instance.url,
+            router_key=None,
         )
         yield SimpleNamespace(
             plan=plan,

@@ -2,20 +2,24 @@
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from pdctl.engines.reference.options import API_KEY
 from pdctl.engines.reference.request import Failure
 from pdctl.engines.reference.sampling import Sampling
 from pdctl.engines.reference.scheduler import Scheduler
 from pdctl.engines.reference.server.bodies import (
+    AbortBody,
     ChatBody,
     CompletionBody,
     GenerateBody,
@@ -26,6 +30,7 @@ from pdctl.engines.reference.server.bodies import (
     generate_jobs,
     read,
 )
+from pdctl.engines.reference.server.door import TOO_LONG, Door
 from pdctl.engines.reference.server.info import model_info, model_list, server_info
 from pdctl.engines.reference.server.metrics import events, exposition
 from pdctl.engines.reference.server.openai import Shape, chat_shape, completion_shape
@@ -35,6 +40,7 @@ from pdctl.errors import InputError
 Handler = Callable[[Request], Awaitable[Response]]
 Snapshots = asyncio.Future[list[Snapshot]]
 
+SERIAL_DIGITS = 18
 DONE = b"data: [DONE]\n\n"
 
 
@@ -75,7 +81,8 @@ class Api:
             Route("/pdctl/events", self.events),
             Route("/abort_request", self.abort, methods=["POST"]),
         ]
-        return Starlette(routes=routes, exception_handlers={InputError: _refused})
+        door = Middleware(Door, key=os.environ.get(API_KEY))
+        return Starlette(routes=routes, middleware=[door], exception_handlers={InputError: _refused})
 
     async def health_generate(self, request: Request) -> Response:
         """One token on an aggregate engine; one side of a pair cannot generate alone, and says that it runs."""
@@ -117,14 +124,14 @@ class Api:
     async def events(self, request: Request) -> Response:
         """Transfers' last events by rank; `?after=` gives those above a serial number."""
         after = request.query_params.get("after", "0")
-        if not after.isdecimal():
+        if not after.isdecimal() or len(after) > SERIAL_DIGITS:
             raise bad(f"after is {after!r}, a serial number is needed")
         return JSONResponse(events(self._runner.scheduler, int(after)))
 
     async def abort(self, request: Request) -> Response:
         """End a request by its rid."""
-        given = json.loads(await request.body() or b"{}")
-        self._runner.scheduler.abort(str(given.get("rid", "")), "aborted by /abort_request")
+        given = read(await request.body() or b"{}", AbortBody)
+        self._runner.scheduler.abort(given.rid, "aborted by /abort_request")
         return Response(status_code=200)
 
     async def _all(self, request: Request, jobs: list[Job]) -> list[Snapshot]:
@@ -202,4 +209,5 @@ def _error_body(failure: Failure) -> dict[str, Any]:
 
 async def _refused(request: Request, error: Exception) -> Response:
     code, message = getattr(error, "code", "PD3050"), getattr(error, "message", str(error))
-    return JSONResponse(_error_body(Failure(code, message, 400)), 400)
+    status = 413 if code == TOO_LONG else 400
+    return JSONResponse(_error_body(Failure(code, message, status)), status)

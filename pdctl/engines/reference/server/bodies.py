@@ -63,7 +63,13 @@ class ChatBody(CompletionBody):
     max_completion_tokens: int | None = None
 
 
-Body = TypeVar("Body", bound=GenerateBody | CompletionBody)
+class AbortBody(Struct):
+    """POST /abort_request."""
+
+    rid: str = ""
+
+
+Body = TypeVar("Body", bound=GenerateBody | CompletionBody | AbortBody)
 
 
 class Job(Struct, frozen=True):
@@ -94,7 +100,7 @@ def read(body: bytes, kind: type[Body]) -> Body:
     """Decode and type-check a body; PD3050 says which field is wrong."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad(str(error)) from None
 
 
