@@ -10,6 +10,7 @@ from pdctl.engines.shipping import core_file
 from pdctl.errors import InputError
 from pdctl.fleet.model import Pool
 from pdctl.python import search_path
+from pdctl.redact import hide_argv
 
 
 def interpreter(pool: Pool, engine: str) -> str:
@@ -52,7 +53,7 @@ def refuse_modelled(pool: Pool, modelled: Mapping[str, str]) -> None:
         field = modelled.get(flag_of(word) or "")
         if field is not None:
             raise InputError(
-                f"{flag_of(word)} is what `{field}` sets",
+                f"{hide_argv([word])[0]} is what `{field}` sets",
                 where=f"{pool.key}.args.{index}",
                 code="PD3102",
                 hint=f"write `{field}` in the fleet file instead; then `check` judges it and both sides are compared",

@@ -132,7 +132,7 @@ class FleetFolder:
         try:
             return secret.kept(self.path / "control")
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise UnwritableError(self.path, error) from error
 
     def forget_secret(self) -> None:
         """The units are down: the next ones get others. Raises UnwritableError (PD3016)."""

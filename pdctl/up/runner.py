@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pdctl import __version__
 from pdctl.errors import GateError, Interrupted
+from pdctl.fleet.keys import key_in
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.base import Launcher
 from pdctl.launch.local import LocalLauncher
@@ -170,7 +171,8 @@ def _back_in_traffic(run: Bringup, still: Mapping[str, UnitEntry]) -> None:
         return
     kept = {one.unit.name: enlisted(one) for one in run.plan.engines if one.unit.name in run.running}
     drained = {
-        name: Enlisted(entry.role, Backend(entry.url, entry.ports.get("bootstrap"))) for name, entry in still.items()
+        name: Enlisted(entry.role, Backend(entry.url, entry.ports.get("bootstrap"), key_in(entry.key_env)))
+        for name, entry in still.items()
     }
     with suppress(GateError):
         enlist(run, run.serving_at, {**kept, **drained}, BACK_S)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from pdctl.cli.app import main
+from pdctl.engines.answer import complete
 from pdctl.engines.http import Rejected, get_json, post_json, request
 from pdctl.fleet import load_fleet
 from pdctl.launch.state import FleetFolder
+from pdctl.up.restart import restart
 from pdctl.up.runner import bring_up
 from pdctl.up.status import fleet_status
 from pdctl.up.takedown import bring_down
@@ -97,6 +99,15 @@ def test_a_live_check_uses_them_and_says_when_they_are_missing(
     assert [one["code"] for one in found] == ["PD1025"] * 2
     assert all(f"{VARIABLE} is not set" in one["message"] for one in found)
     assert [unit.state for unit in fleet_status("keyed").units] == ["ready"] * 3, "health needs no key"
+
+
+def test_an_engine_is_restarted_by_the_routers_list(keyed: Any) -> None:
+    """Off the list and on it again takes the control key, and the router is told the engine's."""
+    before = {unit.name: unit.pid for unit in fleet_status("keyed").units}
+    restart(load_fleet(keyed.path), ["decode-0"])
+    after = {unit.name: unit.pid for unit in fleet_status("keyed").units}
+    assert {name for name in after if after[name] != before[name]} == {"decode-0"}
+    assert complete(keyed.units["router"].url, "tiny-hybrid", "hello", 4, 60, KEY).steps
 
 
 @pytest.mark.code("PD0050")
