@@ -52,16 +52,17 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
         return Group(role, pool.name, members, blocked=(finding,))
     sources = {**_sources(loaded, pool), **derived.sources}
-    config, _ = model_config(loaded, pool.engine or loaded.fleet.engine, model)
+    engine = pool.engine or loaded.fleet.engine
+    config, _ = model_config(loaded, engine, model)
     positions = Config(config, "config.json").text().get("max_position_embeddings")
-    places = [loaded.where(f"{pool.key}.args.{index}") for index in range(len(pool.args))]
+    places = arg_places(loaded, pool)
     return Group(
         role,
         pool.name,
         members,
         (Side(derived.manifest, pool.name, sources),),
         notes=derived.notes,
-        words=tuple(words(pool.args, places)),
+        words=tuple(words(engine, pool.args, places)),
         max_positions=positions if isinstance(positions, int) else None,
     )
 
@@ -113,8 +114,14 @@ def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path 
         speculative=pool.speculative,
         origins=origins,
     )
-    request = apply_environment(request, pool.env, loaded.where(f"{pool.key}.env"))
-    return with_draft(apply(request, pool.args, loaded.where(f"{pool.key}.args")))
+    lines = {name: loaded.where(f"{pool.key}.env.{name}") for name in pool.env}
+    request = apply_environment(request, pool.env, lines)
+    return with_draft(apply(request, pool.args, arg_places(loaded, pool)))
+
+
+def arg_places(loaded: LoadedFleet, pool: Pool) -> list[str]:
+    """`file:line` of each word of the pool's `args`."""
+    return [loaded.where(f"{pool.key}.args.{index}") for index in range(len(pool.args))]
 
 
 def model_config(loaded: LoadedFleet, engine: str, model: Path | None = None) -> tuple[Mapping[str, Any], str]:

@@ -42,7 +42,7 @@ class Group(Struct, frozen=True):
 
     def flag(self, *names: str) -> Word | None:
         """The last of these flags, as engines have it."""
-        return next((word for word in reversed(self.words) if word.name in names), None)
+        return next((word for word in reversed(self.words) if not set(names).isdisjoint(word.names)), None)
 
     def same_elsewhere(self, evidence: Evidence) -> list[Evidence]:
         """Where the group's other pools state the value that `evidence` shows of the first."""

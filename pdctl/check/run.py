@@ -86,10 +86,12 @@ def _read(path: Path, options: Options) -> _Input:
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
     from pdctl.check.fleets import fleet_groups, notes
+    from pdctl.engines.refusals import refuse
 
+    doubts = refuse(loaded)
     groups = tuple(fleet_groups(loaded, options.platform, options.model))
     where = loaded.where("transfer.options.engine_id")
-    outcomes = tuple(check_engine_ids(groups, loaded.fleet.transfer.options, where))
+    outcomes = (*doubts, *check_engine_ids(groups, loaded.fleet.transfer.options, where))
     if options.live:
         from pdctl.check.live import live_groups
 

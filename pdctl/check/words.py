@@ -4,13 +4,20 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from pdctl.flags import load, read_words
+
 
 class Word(Struct, frozen=True):
-    """A flag as it was given: its name in dashes, its value (empty for a switch), and its place in the fleet file."""
+    """A flag as it was given: every spelling of it, its value (empty for a switch), its place in the fleet file."""
 
-    name: str
+    names: tuple[str, ...]
     value: str
     where: str
+
+    @property
+    def name(self) -> str:
+        """The spelling that flags are compared by, whatever was written."""
+        return self.names[0]
 
     @property
     def number(self) -> int | None:
@@ -18,12 +25,8 @@ class Word(Struct, frozen=True):
         return int(self.value) if self.value.isascii() and self.value.isdigit() and len(self.value) < 19 else None
 
 
-def words(args: Sequence[str], places: Sequence[str]) -> Iterator[Word]:
-    """The flags among `args`: `--a b`, `--a=b`, dashes or underscores. `places`: the line of each."""
-    for index, (arg, place) in enumerate(zip(args, places, strict=True)):
-        if arg.startswith("--"):
-            name, equals, value = arg.partition("=")
-            following = args[index + 1] if index + 1 < len(args) else ""
-            if not equals and not following.startswith("--"):
-                value = following
-            yield Word(name.replace("_", "-"), value, f"{place} {name}")
+def words(engine: str, args: Sequence[str], places: Sequence[str]) -> Iterator[Word]:
+    """The flags among `args` in every spelling of the engine. `places`: the line of each word."""
+    for one in read_words(load(engine), args).given:
+        if not one.part and not one.off:
+            yield Word(one.flag.names, one.value, f"{places[one.index]} {one.spelled}")

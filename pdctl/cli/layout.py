@@ -114,7 +114,7 @@ def _split(words: list[str], *, derives: bool) -> tuple[str | None, list[str]]:
 def _derive(
     engine: str, role: Role | None, model: str | None, given: dict[str, Any], platform: str | None, flags: list[str]
 ) -> Derived:
-    from pdctl.derive.flags import apply
+    from pdctl.derive.flags import apply, refuse_words
     from pdctl.derive.source import with_draft
 
     for value, option in ((role, "--role"), (model, "--model")):
@@ -139,6 +139,8 @@ def _derive(
         speculative=_speculative(given["--speculative"]),
         origins=origins | ({"platform": "--platform"} if platform else {}),
     )
+    for text in refuse_words(engine, flags):
+        note(f"note: {text}")
     return derive(with_draft(apply(request, flags)))
 
 
@@ -175,9 +177,12 @@ def _of_fleet(
     data: bytes, path: Path, role: Role | None, pool: str | None, model: str | None, platform: str | None
 ) -> Derived:
     from pdctl.check.fleets import derive_pool
+    from pdctl.engines.refusals import refuse
     from pdctl.fleet import parse_fleet
 
     loaded = parse_fleet(data, path)
+    for doubt in refuse(loaded):
+        note(f"note: {doubt.evidence[0].source}  {doubt.params['what']}: {doubt.params['version']}")
     if role is None:
         raise InputError("is missing: a fleet has two sides", where="--role", hint="--role prefill or --role decode")
     pools = [one for one in loaded.pools(role.value) if pool in (None, one.name)]

@@ -8,12 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from pdctl.derive.flag_tables import CONNECTORS, KV_ROLES, TABLES, Flag
+from pdctl.derive.flag_tables import CONNECTORS, KV_ROLES, SHAPING
 from pdctl.derive.request import Request
 from pdctl.errors import InputError
+from pdctl.flags import Given, load, read_words, verdicts
 
 NUMBERS: Final = frozenset({"tp", "pp", "dp", "cp", "replicas", "page_size"})
 #: Environment variables that shape buffers, by engine, and the flag whose place they take.
@@ -27,68 +27,61 @@ VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-class Given(Struct, frozen=True):
-    """A flag as it was given: its value (empty for a switch) and how it was spelled."""
-
-    value: str
-    spelled: str
-
-
 def parse(engine: str, words: Sequence[str]) -> dict[str, Given]:
     """The flags of `words` that shape buffers, by pdctl's name for them; the last of several wins, as engines have it.
 
-    Raises InputError for an abbreviation that could mean two of them, and for a value that is missing.
+    What `words` hold besides is passed over here: `pdctl.engines.refusals` judges it.
     """
-    table = TABLES.get(engine, ())
+    if engine not in SHAPING:
+        return {}
+    table = load(engine)
+    names = {flag.name: name for spelled, name in SHAPING[engine].items() if (flag := table.flag(spelled))}
     found: dict[str, Given] = {}
-    place = 0
-    while place < len(words):
-        word, place = words[place], place + 1
-        if not word.startswith("-"):
-            continue
-        spelled, equals, value = word.partition("=")
-        flag, rest = _find(table, spelled)
-        if flag is None:
-            continue
-        if flag.takes_value and not equals:
-            if place >= len(words):
-                raise InputError("a value is missing", where=spelled)
-            value, place = words[place], place + 1
-        if flag.name:
-            name = f"{flag.name}.{rest}" if rest else flag.name
-            found[name] = Given(value, spelled)
+    for one in read_words(table, words).given:
+        name = names.get(one.name)
+        if name is not None and not one.off:
+            found[f"{name}.{one.part}" if one.part else name] = one
     return found
 
 
-def _find(table: Sequence[Flag], spelled: str) -> tuple[Flag | None, str]:
-    """The flag that is spelled so, and the part of a dotted one after the dot."""
-    head, _, rest = spelled.partition(".")
-    head = head.replace("_", "-") if head.startswith("--") else head
-    for flag in table:
-        if head in flag.spellings:
-            return flag, rest
-    if not head.startswith("--") or len(head) < 5:
-        return None, ""
-    meant = {flag: name for flag in table for name in flag.spellings if name.startswith(head)}
-    if len(meant) > 1:
-        raise InputError(f"could be {' or '.join(sorted(meant.values()))}", where=spelled)
-    return next(iter(meant), None), rest
+def refuse_words(engine: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Notes about flags that only another version may have. Raises InputError for what no version would take."""
+    if engine not in SHAPING:
+        return ()
+    table = load(engine)
+    version = table.version if engine == "reference" else None
+    notes = []
+    for verdict in verdicts(table, read_words(table, words), version):
+        if verdict.refused:
+            raise InputError(verdict.message, where="engine flags", code=verdict.code, hint=verdict.hint)
+        notes.append(f"{verdict.message}: {verdict.hint}")
+    return tuple(notes)
 
 
-def apply(request: Request, words: Sequence[str], where: str | None = None) -> Request:
-    """The request with the flags of `words` put over it. `where` (a file and line) goes before a flag in origins."""
+def apply(request: Request, words: Sequence[str], places: Sequence[str] = ()) -> Request:
+    """The request with the flags of `words` put over it. `places`: the file and line of each word, for origins.
+
+    Raises InputError for a value that is missing or that pdctl cannot read.
+    """
     given = parse(request.engine, words)
     for name, flag in given.items():
-        place = f"{where} {flag.spelled}" if where else flag.spelled
+        place = f"{places[flag.index]} {flag.spelled}" if places else flag.spelled
+        if flag.flag.takes and not flag.values:
+            raise InputError("a value is missing", where=place, code="PD0032")
         request = _set(request, name, flag.value, place)
     return _attention_data_parallel(request, "enable-dp-attention" in given)
 
 
-def apply_environment(request: Request, variables: Mapping[str, str], where: str | None = None) -> Request:
-    """The request with the environment variables that shape buffers put over it; flags come after and win."""
+def apply_environment(
+    request: Request, variables: Mapping[str, str], lines: Mapping[str, str] | None = None
+) -> Request:
+    """The request with the environment variables that shape buffers put over it; flags come after and win.
+
+    `lines`: the file and line of each variable, for origins.
+    """
     for variable, name in VARIABLES.get(request.engine, {}).items():
         if variables.get(variable):
-            place = f"{where} {variable}" if where else variable
+            place = f"{lines[variable]} {variable}" if lines else variable
             request = _set(request, name, variables[variable], place)
     return request
 
@@ -141,7 +134,7 @@ def _transfer(request: Request, spoken: Mapping[str, Any], place: str) -> Reques
 
 def _number(value: str, place: str) -> int:
     if not value.isascii() or not value.isdigit() or len(value) > 9:
-        raise InputError(f"found {value!r}, expected a whole number", where=place)
+        raise InputError(f"found {value!r}, expected a whole number from 1", where=place, code="PD0032")
     return int(value)
 
 

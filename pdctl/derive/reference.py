@@ -43,7 +43,6 @@ def build(request: Request) -> Derived:
     geometry = read_geometry(config)
     page = request.page_size or PAGE_SIZE
     dtype = "float64" if request.kv_cache_dtype == "auto" else request.kv_cache_dtype
-    dtype = request.flags.get("dtype", dtype)
     if dtype not in DTYPES:
         raise InputError(
             f"found {dtype}, expected one of {', '.join(DTYPES)}",

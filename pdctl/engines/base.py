@@ -4,14 +4,15 @@ An adapter lives in `pdctl/engines/<name>/adapter.py` as one object `ADAPTER`, i
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pdctl.engines.answer import Answer, Prompt
 
 if TYPE_CHECKING:
+    from pdctl.engines.settled import Settled
     from pdctl.fleet.model import Fleet, Pool
 
 
@@ -64,6 +65,14 @@ class Need:
     """The command that gets it, or what to write instead."""
     python: str = sys.executable
     """The interpreter that must be able to import the package."""
+
+
+class Unread(NamedTuple):
+    """A field that is given and that nobody reads: its dotted key, who does not, and what to write instead."""
+
+    key: str
+    reader: str
+    hint: str
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,19 @@ class Engine(Protocol):
         ...
 
     def command(self, instance: Instance) -> Command:
-        """The exact command line and environment. Raises InputError for flags that contradict the fleet file."""
+        """The exact command line and environment. Raises InputError for what the engine cannot do."""
+        ...
+
+    def python(self, pool: "Pool") -> str:
+        """The interpreter that runs the pool's engines."""
+        ...
+
+    def settled(self, fleet: "Fleet", pool: "Pool") -> "Iterable[Settled]":
+        """The flags that fields of the fleet file set, and what each would have to say."""
+        ...
+
+    def unread(self, fleet: "Fleet", pool: "Pool") -> Iterable[Unread]:
+        """Fields that the file gives and this engine does not read: no key does nothing in silence."""
         ...
 
     def stage(self, log: str) -> str | None:

@@ -3,14 +3,15 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pdctl.engines import shipping
 from pdctl.engines.answer import Prompt
-from pdctl.engines.base import Command, Instance, Need, Probe, Readiness
+from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread
 from pdctl.engines.builtin_models import CONFIGS, PREFIX, is_builtin, materialise
+from pdctl.engines.settled import Settled
 from pdctl.engines.words import interpreter
 from pdctl.errors import InputError
 from pdctl.fleet.model import Fleet, Pool
@@ -39,6 +40,8 @@ class RealEngine:
     """The module that each transfer backend needs, by the backend's name."""
     ports: Callable[[Pool], Sequence[str]]
     build: Callable[[Instance], Command]
+    settle: Callable[[Fleet, Pool], Iterable[Settled]]
+    ignore: Callable[[Fleet, Pool], Iterable[Unread]]
     read: Callable[[str], str | None]
     """The stage that a log has reached."""
     ask: Callable[[Instance, Instance, Prompt, int, float], Probe]
@@ -55,6 +58,18 @@ class RealEngine:
     def command(self, instance: Instance) -> Command:
         """The exact command line and environment."""
         return self.build(instance)
+
+    def python(self, pool: Pool) -> str:
+        """The interpreter that runs the pool's engines."""
+        return interpreter(pool, self.name)
+
+    def settled(self, fleet: Fleet, pool: Pool) -> Iterable[Settled]:
+        """The flags that fields of the fleet file set."""
+        return self.settle(fleet, pool)
+
+    def unread(self, fleet: Fleet, pool: Pool) -> Iterable[Unread]:
+        """Fields that it does not read."""
+        return self.ignore(fleet, pool)
 
     def stage(self, log: str) -> str | None:
         """What a starting engine is doing."""

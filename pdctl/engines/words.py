@@ -1,16 +1,14 @@
 """Words of a command line, its environment, and words of a log: what the adapters of real engines share."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from pdctl.engines.base import Instance, python_of
+from pdctl.engines.base import Instance, Unread, python_of
 from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
 from pdctl.engines.cache import cache_root
 from pdctl.engines.shipping import core_file
-from pdctl.errors import InputError
 from pdctl.fleet.model import Pool
 from pdctl.python import search_path
-from pdctl.redact import hide_argv
 
 
 def interpreter(pool: Pool, engine: str) -> str:
@@ -25,39 +23,15 @@ def interpreter(pool: Pool, engine: str) -> str:
     return str(built) if built.exists() else python_of(pool)
 
 
-def flag_of(word: str) -> str | None:
-    """`--tp-size` of `--tp-size=2` or `--tp_size`; None for a word that is no flag."""
-    return word.partition("=")[0].replace("_", "-") if word.startswith("--") else None
+def only_port(pool: Pool, purpose: str) -> str | None:
+    """The port that the file gives to the pool's only engine; None where it gives none, or each engine has another."""
+    return str(pool.ports[purpose]) if purpose in pool.ports and pool.replicas == 1 else None
 
 
-def value_of(args: Sequence[str], flag: str) -> str | None:
-    """The value that the words give to a flag, the last one; "" for a switch; None where it is not there."""
-    found: str | None = None
-    for index, word in enumerate(args):
-        if flag_of(word) != flag:
-            continue
-        if "=" in word:
-            found = word.partition("=")[2]
-        else:
-            after = args[index + 1] if index + 1 < len(args) else ""
-            found = "" if after.startswith("--") else after
-    return found
-
-
-def refuse_modelled(pool: Pool, modelled: Mapping[str, str]) -> None:
-    """Raise InputError (PD3102) for a flag in `args` that a field of the fleet file sets: two truths, one unseen.
-
-    `modelled`: the engine's flag → the field to write instead.
-    """
-    for index, word in enumerate(pool.args):
-        field = modelled.get(flag_of(word) or "")
-        if field is not None:
-            raise InputError(
-                f"{hide_argv([word])[0]} is what `{field}` sets",
-                where=f"{pool.key}.args.{index}",
-                code="PD3102",
-                hint=f"write `{field}` in the fleet file instead; then `check` judges it and both sides are compared",
-            )
+def unread_by_all(pool: Pool) -> Iterator[Unread]:
+    """What no engine of this launcher reads."""
+    if pool.image is not None:
+        yield Unread(f"{pool.key}.image", "the local launcher", "`environment` names the environment that it starts")
 
 
 def model_folder(path: str) -> str:

@@ -29,6 +29,11 @@ class LoadedFleet:
         written = as_written(parts, self._document.data)
         return self._document.where(written) if written in self._document.lines else DEFAULT
 
+    def __contains__(self, key: str) -> bool:
+        """Whether the file writes a dotted key itself, rather than leaving it to its default."""
+        parts: Key = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+        return as_written(parts, self._document.data) in self._document.lines
+
     def as_key(self, parts: Key) -> str:
         """A location in the model as the dotted key that the file writes."""
         return ".".join(map(str, as_written(parts, self._document.data)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pdctl.flags import Given, load, read_words
 from pdctl_transfer.rules.outcome import Evidence
 
 if TYPE_CHECKING:
@@ -71,9 +72,11 @@ def wants_of(loaded: "LoadedFleet") -> tuple[Want, ...]:
 
 def _want(loaded: "LoadedFleet", pool: "Pool", host: str) -> Want:
     fleet = loaded.fleet
-    devices, source = _devices(pool.args)
-    if devices:
-        source = loaded.where(f"{pool.key}.args")
+    reading = read_words(load(pool.engine or fleet.engine), pool.args)
+    named = reading.last(*DEVICE_FLAGS)
+    devices, source = _devices(named.value if named else None), ""
+    if named and devices:
+        source = f"{loaded.where(f'{pool.key}.args.{named.index}')} {named.spelled}"
     elif fleet.transfer.devices:
         devices, source = tuple(fleet.transfer.devices), loaded.where("transfer.devices")
     inherited = _environment() if host == "" and fleet.launcher.kind == "local" else {}
@@ -91,7 +94,7 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str) -> Want:
         ports=_ports(pool, host),
         ports_source=loaded.where(f"{pool.key}.ports"),
         environment=pool.environment,
-        addresses=_addresses(pool, loaded),
+        addresses=_addresses(pool, loaded, reading.last("--host")),
     )
 
 
@@ -131,11 +134,10 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if READ_BY_TRANSFERS.match(name)}
 
 
-def _devices(args: Iterable[str]) -> tuple[tuple[str, ...], str]:
+def _devices(value: str | None) -> tuple[str, ...]:
     """Devices named by an engine flag: a list with commas, a JSON map from GPU to such a list, or a file with one."""
-    value = _flag(list(args), DEVICE_FLAGS)
     if value is None:
-        return (), ""
+        return ()
     if value.endswith(".json") and Path(value).is_file():
         value = Path(value).read_text(encoding="utf-8").strip()
     if value.startswith("{"):
@@ -143,27 +145,18 @@ def _devices(args: Iterable[str]) -> tuple[tuple[str, ...], str]:
             value = ",".join(str(item) for item in json.loads(value).values())
         except ValueError:
             pass  # the whole text then stands for a device that does not exist
-    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip())), ""
-
-
-def _flag(args: list[str], names: Iterable[str]) -> str | None:
-    for at, word in enumerate(args):
-        for name in names:
-            if word.startswith(name + "="):
-                return word.split("=", 1)[1]
-            if word == name and at + 1 < len(args):
-                return args[at + 1]
-    return None
+    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
 
 
 ADDRESS_VARIABLES = ("SGLANG_HOST_IP", "VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST")
 
 
-def _addresses(pool: "Pool", loaded: "LoadedFleet") -> tuple[Evidence, ...]:
+def _addresses(pool: "Pool", loaded: "LoadedFleet", host: Given | None) -> tuple[Evidence, ...]:
     named = [
-        Evidence(loaded.where(f"{pool.key}.env"), pool.env[name]) for name in ADDRESS_VARIABLES if name in pool.env
+        Evidence(loaded.where(f"{pool.key}.env.{name}"), pool.env[name])
+        for name in ADDRESS_VARIABLES
+        if name in pool.env
     ]
-    host = _flag([str(word) for word in pool.args], ("--host",))
-    if host is not None and host not in ("0.0.0.0", "::"):
-        named.append(Evidence(loaded.where(f"{pool.key}.args"), host))
+    if host is not None and host.value not in ("0.0.0.0", "::"):
+        named.append(Evidence(loaded.where(f"{pool.key}.args.{host.index}"), host.value))
     return tuple(named)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pdctl.python import module
-from pdctl.routers import switches
 from pdctl.routers.start import API_KEY, CONTROL_KEY
 
 READY_PATH = "/readiness"
@@ -29,7 +28,7 @@ LEAVE = ("--shutdown-grace-period-secs", "2")
 
 @dataclass(frozen=True)
 class RouterKind:
-    """One router program. `switches` take no value: a word after one is a fault (`--pd-disaggregation true`)."""
+    """One router program; its flags stand in the table of its name."""
 
     name: str
     launch: tuple[str, ...]
@@ -41,7 +40,6 @@ class RouterKind:
     flags: tuple[tuple[str, str], ...] = (*HEAL, LEAVE)
     bootstrap_ports: bool = True
     """Whether `--prefill URL` is followed by the bootstrap port."""
-    switches: frozenset[str] = frozenset()
     connector_flag: str | None = None
     """The flag that names the transfer backend, where the router writes what travels between the two sides."""
     asks: bool = True
@@ -74,7 +72,6 @@ ROUTERS = {
             package="smg",
             install="pip install 'pdctl[router]'",
             pd="--pd-disaggregation",
-            switches=switches.SMG,
         ),
         RouterKind(
             "sglang-router",
@@ -82,7 +79,6 @@ ROUTERS = {
             package="sglang_router",
             install="pip install sglang-router==0.3.2",
             pd="--pd-disaggregation",
-            switches=switches.SGLANG_ROUTER,
         ),
         RouterKind(
             "vllm-router",
@@ -91,7 +87,6 @@ ROUTERS = {
             install="pip install vllm-router==0.1.17",
             pd="--vllm-pd-disaggregation",
             flags=(("--worker-startup-check-interval", "1"), ("--policy", "round_robin")),
-            switches=switches.VLLM_ROUTER,
             connector_flag="--kv-connector",
             asks=False,
             control=False,

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance
+from pdctl.engines.refusals import pool_faults, raise_all, router_faults
 from pdctl.errors import InputError
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool, Router
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
-from pdctl.routers import KEY_FLAGS, READY_PATH, ROUTERS, Backend, RouterKind, router_argv
+from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
 from pdctl.up.keys import Keys
 from pdctl.up.ports import PortBook, is_free
 
@@ -104,10 +105,6 @@ class _Planner:
         name, host = pool.members[index], self.host(pool, index)
         step = pool.place(index)[1]
         purposes = tuple(engine.purposes(pool))
-        for purpose in set(pool.ports) - set(purposes):
-            message = f"a {pool.role} engine of {engine.name} has no port for {purpose}"
-            hint = f"it takes {', '.join(purposes)}"
-            raise InputError(message, where=f"{pool.key}.ports.{purpose}", code="PD0003", hint=hint)
         given = {purpose: port + step for purpose, port in pool.ports.items()}
         ports = self.ports(name, purposes, given, host)
         key = self.keys.pools.get(pool.key)
@@ -134,7 +131,6 @@ class _Planner:
     def router(self, engines: tuple[EngineUnit, ...]) -> tuple[Unit, RouterKind]:
         router = self.loaded.fleet.router
         kind = ROUTERS[router.kind]
-        check_router_args(kind, router.args)
         given = {"http": router.port} if router.port else {}
         ports = self.ports(ROUTER, ("http", "metrics"), given, router.host)
         sides = {
@@ -169,31 +165,14 @@ def make_plan(
     given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
     for port in (*given, *([router_port] if router_port else [])):
         planner.book.take(port)
+    pools = [(pool, adapter(pool.engine or loaded.fleet.engine)) for pool in loaded.pools()]
+    raise_all(
+        [*(fault for pool, engine in pools for fault in pool_faults(loaded, pool, engine)), *router_faults(loaded)]
+    )
     with located(loaded):
-        engines = tuple(
-            planner.engine(pool, index, adapter(pool.engine or loaded.fleet.engine))
-            for pool in loaded.pools()
-            for index in range(pool.replicas)
-        )
+        engines = tuple(planner.engine(pool, index, engine) for pool, engine in pools for index in range(pool.replicas))
         router, kind = planner.router(engines)
     return FleetPlan(engines, router, kind, loaded.fleet.router, keys.router, keys.control)
-
-
-def check_router_args(kind: RouterKind, args: list[str]) -> None:
-    """Refuse what pdctl sets itself, and a value after a switch. Raises InputError (PD0015, PD0010)."""
-    for index, word in enumerate(args):
-        key, flag = f"router.args.{index}", word.partition("=")[0]
-        if flag in ("--prefill", "--decode", "--host", "--port", kind.pd):
-            hint = "`router.host` and `router.port` say where it listens; the rest follows from the pools"
-            raise InputError(f"{flag} is set by pdctl", where=key, code="PD0015", hint=hint)
-        if flag in KEY_FLAGS:
-            message = f"{flag} would show a key to everybody on the host"
-            raise InputError(message, where=key, code="PD0015", hint=KEY_FLAGS[flag])
-        following = args[index + 1] if index + 1 < len(args) else "--"
-        if flag in kind.switches and ("=" in word or not following.startswith("-")):
-            value = word.partition("=")[2] or following
-            message = f"{flag} takes no value, found {value!r}"
-            raise InputError(message, where=key, code="PD0010", hint=f"write {flag} alone")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pdctl.engines.base import Need
+from pdctl.engines.refusals import refuse
 from pdctl.errors import ConfigError, FindingsError, GateError, InputError
 from pdctl.launch.base import Unit
 from pdctl.python import code, environment
@@ -23,6 +24,7 @@ def preflight(run: Bringup) -> str:
         if not run.plan.of(role):
             message = f"{role}: no engine"
             raise InputError(message, where=run.loaded.where(role), code="PD0016", hint="give it `replicas: 1` or more")
+    refuse(run.loaded)
     checked = check_needs(needs_of(run))
     validate_flags(run)
     ports = check_ports(run, [unit for unit in run.plan.units if unit.name not in run.running])

@@ -3,15 +3,17 @@
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pdctl import __version__
 from pdctl.engines.answer import Prompt, from_generate
-from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, python_of
+from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread, python_of
 from pdctl.engines.http import post_json
 from pdctl.engines.reference.options import API_KEY, SECRET
+from pdctl.engines.settled import Settled
+from pdctl.engines.words import only_port, unread_by_all
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
@@ -90,6 +92,39 @@ class ReferenceEngine:
             words += [word for name, value in session.items() for word in ("--session", f"{name}={value}")]
         argv = module(python_of(pool), "pdctl.engines.reference", *words, *pool.args)
         return Command(argv, {**env, **pool.env})
+
+    def python(self, pool: Pool) -> str:
+        """The interpreter that runs the pool's engines."""
+        return python_of(pool)
+
+    def settled(self, fleet: Fleet, pool: Pool) -> Iterator[Settled]:
+        """Every flag that `command` writes."""
+        yield Settled("--model", (".model.path",), None, always=True)
+        yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
+        yield Settled("--role", (pool.role,), pool.role, always=True)
+        yield Settled("--host", ("hosts",), None, always=True)
+        yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)
+        yield Settled("--tp", ("attn_tp", "dp"), str(pool.tp))
+        yield Settled("--pp", ("pp",), str(pool.pp))
+        yield Settled("--dp", ("dp", "attn_tp"), str(pool.dp))
+        yield Settled("--page-size", ("page_size",), str(pool.page_size))
+        yield Settled("--dtype", ("kv_cache_dtype",), pool.kv_cache_dtype)
+        yield Settled("--speculative-algorithm", ("speculative",), "NEXTN")
+        if pool.role != "aggregate":
+            yield Settled("--transfer-backend", (".transfer.backend",), fleet.transfer.backend, always=True)
+            yield Settled("--transfer-protocol", (".transfer.protocol",), fleet.transfer.protocol, always=True)
+        yield Settled("--bootstrap-host", ("hosts",), None, always=True)
+        yield Settled("--bootstrap-port", ("ports.bootstrap",), only_port(pool, "bootstrap"), always=True)
+
+    def unread(self, fleet: Fleet, pool: Pool) -> Iterator[Unread]:
+        """It runs on the CPU, and has one way to guess ahead."""
+        yield from unread_by_all(pool)
+        if pool.devices:
+            yield Unread(f"{pool.key}.devices", "the reference engine", "leave it out: it runs on the CPU")
+        for name, value in (pool.speculative or {}).items():
+            if (name, str(value).upper()) != ("algorithm", "NEXTN"):
+                hint = "write `speculative: {algorithm: NEXTN}`, which is all that it has"
+                yield Unread(f"{pool.key}.speculative.{name}", "the reference engine", hint)
 
     def stage(self, log: str) -> str | None:
         """It says nothing until it serves."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pdctl.engines.reference.options import BACKENDS, DTYPES, ROLES, EngineOptions
 
 
-def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
-    """Options from flags; argparse exits with status 2 and the usage on a wrong one."""
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the engine's flags; the flag table of `check` is made from it."""
     default = EngineOptions()
     parser = argparse.ArgumentParser(
         prog="python -m pdctl.engines.reference",
@@ -55,7 +55,12 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
         "--session", action="append", default=[], metavar="NAME=VALUE",
         help="an option of the transfer session: bootstrap_s=60, verify=full, …; a secret in PDCTL_TRANSFER_SECRET",
     )  # fmt: skip
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
+    """Options from flags; argparse exits with status 2 and the usage on a wrong one."""
+    given = make_parser().parse_args(arguments)
     return EngineOptions(
         model=given.model,
         served_name=given.served_model_name,

@@ -5,7 +5,7 @@ from typing import Final
 
 from pdctl.engines.base import Readiness
 from pdctl.engines.real import RealEngine
-from pdctl.engines.sglang.command import PROGRAM, command
+from pdctl.engines.sglang.command import PROGRAM, command, settled, unread
 from pdctl.engines.sglang.probe import probe
 from pdctl.engines.sglang.stages import stage
 from pdctl.fleet.model import Pool
@@ -35,6 +35,8 @@ ADAPTER: Final = RealEngine(
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api", "mori": "mori", "ascend": "mf_adapter"},
     ports=_ports,
     build=command,
+    settle=settled,
+    ignore=unread,
     read=stage,
     ask=probe,
     parser=_PARSER,

@@ -1,48 +1,26 @@
 """Fleet file → SGLang's command line and environment. Pure: what is added beyond the file says why."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from pdctl.engines.base import Command, Instance
+from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
     common_environment,
-    flag_of,
     interpreter,
     model_folder,
-    refuse_modelled,
-    value_of,
+    only_port,
+    unread_by_all,
     with_core,
 )
+from pdctl.flags import load, read_words
+from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
 
 KEYED: Final = "pdctl_transfer.plugins.keyed"
 PROGRAM: Final = (KEYED, "sglang.launch_server")
 """The module, and the words before the engine's own flags: what hands it its key, and the engine."""
-
-#: Flags that a field of the fleet file sets, with every spelling SGLang takes.
-MODELLED: Final[Mapping[str, str]] = {
-    "--model-path": "model.path",
-    "--model": "model.path",
-    "--served-model-name": "model.name",
-    "--api-key": "api_key_env",
-    "--host": "hosts",
-    "--port": "ports.http",
-    "--tp-size": "attn_tp",
-    "--tensor-parallel-size": "attn_tp",
-    "--pp-size": "pp",
-    "--pipeline-parallel-size": "pp",
-    "--dp-size": "dp",
-    "--data-parallel-size": "dp",
-    "--attn-cp-size": "cp",
-    "--page-size": "page_size",
-    "--kv-cache-dtype": "kv_cache_dtype",
-    "--disaggregation-mode": "prefill / decode",
-    "--disaggregation-transfer-backend": "transfer.backend",
-    "--disaggregation-ib-device": "transfer.devices",
-    "--disaggregation-bootstrap-port": "ports.bootstrap",
-    "--speculative-algorithm": "speculative",
-}
 
 #: What SGLang needs on a host without accelerator, and why.
 _CPU_FLAGS: Final = (
@@ -55,18 +33,58 @@ _RETRACTION: Final = "--disaggregation-decode-retraction-backup"
 
 
 def command(instance: Instance) -> Command:
-    """The exact command of one engine. Raises InputError (PD3102) for a flag that contradicts the fleet file."""
+    """The exact command of one engine."""
     pool = instance.pool
-    refuse_modelled(pool, MODELLED)
+    given = read_words(load("sglang"), pool.args)
     notes: list[str] = []
     argv = [*module(interpreter(pool, "sglang"), *PROGRAM), *_modelled(instance)]
-    cpu = value_of(pool.args, "--device") == "cpu"
+    cpu = given.value("--device") == "cpu"
     for flag, value, why in _added(instance, cpu):
-        if all(flag_of(word) != flag for word in pool.args):
+        if given.last(flag) is None:
             argv += [flag, value] if value else [flag]
             notes.append(f"{flag}: {why}")
     argv += pool.args
     return Command(tuple(argv), with_core(_environment(instance, cpu), pool), tuple(notes))
+
+
+def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
+    """The flags that fields of the fleet file set."""
+    yield Settled("--model-path", (".model.path",), None, always=True)
+    yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
+    yield Settled("--host", ("hosts",), None, always=True)
+    yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)
+    yield Settled("--api-key", ("api_key_env",), None, always=True)
+    yield Settled("--tp-size", ("attn_tp",), str(pool.tp))
+    yield Settled("--pp-size", ("pp",), str(pool.pp))
+    yield Settled("--attn-dp-size", ("dp",), str(pool.dp))
+    # beside attention data parallelism it cuts the ranks that `attn_tp` counts
+    attention = read_words(load("sglang"), pool.args).last("--enable-dp-attention") is not None
+    yield Settled("--dp-size", ("dp", "attn_tp") if attention else ("dp",), str(pool.dp))
+    yield Settled("--attn-cp-size", ("cp", "attn_tp"), str(pool.cp))
+    yield Settled("--page-size", ("page_size",), str(pool.page_size))
+    yield Settled("--kv-cache-dtype", ("kv_cache_dtype",), pool.kv_cache_dtype)
+    for key, value in (pool.speculative or {}).items():
+        yield Settled(f"--speculative-{key.replace('_', '-')}", (f"speculative.{key}",), str(value))
+    if pool.role in ("prefill", "decode"):
+        backend, devices = fleet.transfer.backend, ",".join(fleet.transfer.devices)
+        yield Settled("--disaggregation-mode", (pool.role,), pool.role, always=True)
+        yield Settled("--disaggregation-transfer-backend", (".transfer.backend",), backend, always=True)
+        yield Settled("--disaggregation-ib-device", (".transfer.devices",), devices)
+        port = only_port(pool, "bootstrap")
+        yield Settled("--disaggregation-bootstrap-port", ("ports.bootstrap",), port, always=True)
+
+
+def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
+    """Fields that SGLang does not read, or not with the others that are given."""
+    yield from unread_by_all(pool)
+    if pool.role not in ("prefill", "decode"):
+        return
+    transfer = fleet.transfer
+    if transfer.options:
+        hint = "SGLang takes options of its transfers as variables, in `env`: SGLANG_DISAGGREGATION_…"
+        yield Unread("transfer.options", "SGLang", hint)
+    if transfer.devices and transfer.protocol == "tcp":
+        yield Unread("transfer.devices", "TCP", "leave it out, or write `protocol: rdma`")
 
 
 def _modelled(instance: Instance) -> Iterator[str]:

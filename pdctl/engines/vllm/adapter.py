@@ -5,7 +5,7 @@ from typing import Final
 
 from pdctl.engines.base import Readiness
 from pdctl.engines.real import PAIRED, RealEngine
-from pdctl.engines.vllm.command import PROGRAM, command
+from pdctl.engines.vllm.command import PROGRAM, command, settled, unread
 from pdctl.engines.vllm.probe import probe
 from pdctl.engines.vllm.stages import stage
 from pdctl.fleet.model import Pool
@@ -38,6 +38,8 @@ ADAPTER: Final = RealEngine(
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api"},
     ports=_ports,
     build=command,
+    settle=settled,
+    ignore=unread,
     read=stage,
     ask=probe,
     parser=_PARSER,

@@ -1,41 +1,30 @@
 """Fleet file → vLLM's command line and environment. Pure: what is added beyond the file says why."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pdctl.engines.base import Command, Instance
+from pdctl.derive.flag_tables import CONNECTORS as BACKENDS
+from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
     common_environment,
-    flag_of,
     interpreter,
     model_folder,
-    refuse_modelled,
+    only_port,
+    unread_by_all,
     with_core,
 )
-from pdctl.fleet.model import Pool
+from pdctl.flags import load, read_words
+from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
 
 PROGRAM: Final = ("vllm.entrypoints.cli.main", "serve")
 """The module, and the words before its own flags."""
 
-#: Flags that a field of the fleet file sets, with every spelling vLLM takes.
-MODELLED: Final[Mapping[str, str]] = {
-    "--model": "model.path",
-    "--served-model-name": "model.name",
-    "--api-key": "api_key_env",
-    "--host": "hosts",
-    "--port": "ports.http",
-    "--tensor-parallel-size": "attn_tp",
-    "--pipeline-parallel-size": "pp",
-    "--data-parallel-size": "dp",
-    "--block-size": "page_size",
-    "--kv-cache-dtype": "kv_cache_dtype",
-    "--kv-transfer-config": "transfer",
-    "--speculative-config": "speculative",
-}
 CONNECTORS: Final = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
+TRANSFER: Final = "--kv-transfer-config"
 ROLES: Final = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
@@ -46,21 +35,63 @@ def is_cpu(pool: Pool, python: str) -> bool:
 
 
 def command(instance: Instance) -> Command:
-    """The exact command of one engine. Raises InputError (PD3102) for a flag that contradicts the fleet file."""
+    """The exact command of one engine."""
     pool = instance.pool
-    refuse_modelled(pool, MODELLED)
+    given = read_words(load("vllm"), pool.args)
     python = interpreter(pool, "vllm")
     cpu = is_cpu(pool, python)
     argv = [*module(python, *PROGRAM), *_modelled(instance)]
     notes = []
     for flag, why in _added(cpu):
-        if all(flag_of(word) != flag for word in pool.args):
+        if given.last(flag) is None:
             argv.append(flag)
             notes.append(f"{flag}: {why}")
     argv += pool.args
-    if pool.role in ROLES:
-        argv += ["--kv-transfer-config", json.dumps(transfer_config(instance, cpu), separators=(",", ":"))]
+    if pool.role in ROLES and given.last(TRANSFER) is None:
+        argv += [TRANSFER, json.dumps(transfer_config(instance, cpu), separators=(",", ":"))]
     return Command(tuple(argv), with_core(_environment(instance, cpu), pool), tuple(notes))
+
+
+def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
+    """The flags that fields of the fleet file set. A pool's own connector is judged by what it moves state with."""
+    yield Settled("--model", (".model.path",), None, always=True)
+    yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
+    yield Settled("--host", ("hosts",), None, always=True)
+    yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)
+    yield Settled("--api-key", ("api_key_env",), None, always=True)
+    yield Settled("--tensor-parallel-size", ("attn_tp",), str(pool.tp))
+    yield Settled("--pipeline-parallel-size", ("pp",), str(pool.pp))
+    yield Settled("--data-parallel-size", ("dp",), str(pool.dp))
+    yield Settled("--block-size", ("page_size",), str(pool.page_size))
+    yield Settled("--kv-cache-dtype", ("kv_cache_dtype",), pool.kv_cache_dtype)
+    spoken = read_words(load("vllm"), pool.args)
+    if pool.speculative and (given := spoken.value("--speculative-config")) is not None:
+        same = _object(given) == pool.speculative
+        yield Settled("--speculative-config", ("speculative",), given if same else json.dumps(pool.speculative))
+    own = spoken.value(TRANSFER)
+    if pool.role in ROLES and own is not None:
+        moves = BACKENDS.get(str(_object(own).get("kv_connector")), fleet.transfer.backend)
+        yield Settled(TRANSFER, (".transfer.backend",), own if moves == fleet.transfer.backend else None, always=True)
+
+
+def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
+    """Fields that vLLM does not read, or not with the others that are given."""
+    yield from unread_by_all(pool)
+    if pool.cp > 1:
+        yield Unread(f"{pool.key}.cp", "vLLM", "leave it out; `--decode-context-parallel-size` is another thing")
+    transfer = fleet.transfer
+    if pool.role in ROLES and transfer.devices and (transfer.protocol == "tcp" or transfer.backend != "nixl"):
+        reader = "TCP" if transfer.protocol == "tcp" else f"vLLM's {transfer.backend} connector"
+        yield Unread("transfer.devices", reader, "leave it out")
+
+
+def _object(text: str) -> dict[str, Any]:
+    """A JSON object; empty for what is none, which the derivation refuses."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
@@ -118,6 +149,8 @@ def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
             env["UCX_TLS"] = "tcp,self"
             if instance.host.startswith("127."):
                 env["UCX_NET_DEVICES"] = "lo"
+    elif transfer.backend == "nixl" and transfer.devices:  # UCX uses every adapter unless told
+        env["UCX_NET_DEVICES"] = ",".join(name if ":" in name else f"{name}:1" for name in transfer.devices)
     if cpu:  # without these two engines of one host pin the same cores: 38 s for a prefill of 0.1 s
         env |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     return env

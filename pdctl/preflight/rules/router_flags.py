@@ -1,10 +1,9 @@
 """PD2107: a switch of the router is given no value: `--pd-disaggregation true` ends it with status 2."""
 
 from collections.abc import Iterator
-from itertools import pairwise
 
+from pdctl.flags import load, read_words, values_of_switches
 from pdctl.preflight.snapshot import Snapshot
-from pdctl.routers import ROUTERS
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome
 
 
@@ -13,15 +12,8 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
     router = snapshot.router
     if router is None:
         return
-    switches = ROUTERS[router.kind].switches | {ROUTERS[router.kind].pd}
-    words = (*router.args, "")
-    wrong = [
-        (flag, word.partition("=")[2] or following)
-        for word, following in pairwise(words)
-        if (flag := word.partition("=")[0]) in switches
-        and ("=" in word or (following and not following.startswith("-")))
-    ]
-    for flag, value in wrong:
+    wrong = list(values_of_switches(read_words(load(router.kind), router.args), router.args))
+    for flag, value, _ in wrong:
         evidence = (Evidence(router.source, " ".join(router.args)),)
         yield Finding("PD2107", "router", evidence, {"flag": flag, "value": value, "router": router.kind})
     if not wrong and router.args:

@@ -102,12 +102,15 @@ def test_a_flag_in_args_is_the_origin(fleet: Any, capsys: pytest.CaptureFixture[
     """Engine flags passed through count, and are named as they were spelled."""
     name = fleet(
         "prefill: {page_size: 64, args: [--kv-cache-dtype, bfloat16]}\n"
-        "decode: {page_size: 64, args: [--kv_cache_dtype=fp8_e4m3]}\n"
+        "decode: {page_size: 64, args: [--kv-cache-dt=fp8_e4m3]}\n"
     )
     status, report = _check(capsys, name)
     assert (status, _codes(report)) == (3, {"PD1002"})
     [finding] = report["findings"]
-    assert "--kv_cache_dtype" in finding["evidence"][1]["source"]
+    assert [one["source"] for one in finding["evidence"]] == [
+        "fleet.yaml:6 --kv-cache-dtype",
+        "fleet.yaml:7 --kv-cache-dt",
+    ]
 
 
 @pytest.mark.code("PD1004")

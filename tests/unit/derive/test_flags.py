@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from pdctl.derive import Request
-from pdctl.derive.flags import apply, apply_environment, parse
+from pdctl.derive.flags import apply, apply_environment, parse, refuse_words
 from pdctl.errors import InputError
 from tests.unit.derive.models import LLAMA
 
 
 def given(engine: str, text: str, role: str = "prefill", **fields: Any) -> Request:
     request = Request(engine=engine, role=role, config=LLAMA, **fields)  # type: ignore[arg-type]
-    return apply(request, text.split(), fields.get("where"))
+    return apply(request, text.split(), fields.get("where", ()))
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ def given(engine: str, text: str, role: str = "prefill", **fields: Any) -> Reque
         "--tp 4",
         "--tp-size 4",
         "--tensor-parallel-size=4",
-        "--tensor_parallel_size 4",
         "--tensor-par 4",
+        "--tp=2 --tensor-parallel-size=4",
         "--tp 2 --tp 4",
     ],
 )
 def test_spellings_of_one_flag(text: str) -> None:
-    """Aliases, `=`, underscores, an abbreviation as argparse takes it; the last of several wins."""
+    """Aliases, `=`, an abbreviation as argparse takes it; the last of several wins."""
     assert given("sglang", text).tp == 4
 
 
-@pytest.mark.parametrize("text", ["--tensor-parallel-size 4", "-tp 4", "--tensor_parallel_size=4"])
+@pytest.mark.parametrize("text", ["--tensor-parallel-size 4", "-tp 4", "--tensor_parallel_size=4", "--tensor-par 4"])
 def test_spellings_of_vllm(text: str) -> None:
     assert given("vllm", text).tp == 4
 
@@ -52,9 +52,40 @@ def test_data_parallelism_splits_attention_only_where_it_is_asked_to() -> None:
     assert given("vllm", "-tp 4 --data-parallel-size 2").attn_tp == 4
 
 
-def test_abbreviation_of_two_flags_is_refused_as_argparse_does() -> None:
-    with pytest.raises(InputError, match="--speculative-num-draft-tokens or --speculative-num-steps"):
-        given("sglang", "--speculative-num 3")
+def test_what_another_version_calls_it_is_read_as_what_it_is() -> None:
+    assert given("sglang", "--pp 2 --nsa-decode-backend trtllm").pp == 2
+    assert given("sglang", "--nsa-decode-backend trtllm").flags == {"dsa-decode-backend": "trtllm"}
+
+
+def test_a_switch_that_is_turned_off_is_not_on() -> None:
+    assert given("vllm", "--disable-hybrid-kv-cache-manager").flags == {"disable-hybrid": ""}
+    assert given("vllm", "--no-disable-hybrid-kv-cache-manager").flags == {}
+
+
+@pytest.mark.code("PD0030")
+@pytest.mark.parametrize(
+    ("engine", "words", "says"),
+    [
+        ("sglang", "--page-sise 4", "--page-sise: no such flag in SGLang 0.5.23"),
+        ("sglang", "--tp_size 4", "--tp_size: no such flag"),
+        ("sglang", "--speculative-num 3", "could be --speculative-num-draft-tokens or --speculative-num-steps"),
+        ("vllm", "--tensor-paralel-size 4", "--tensor-paralel-size: no such flag in vLLM 0.32.0"),
+        ("reference", "--page-siz 4", "--page-siz: no such flag"),
+    ],
+)
+def test_slips_of_the_pen_are_refused_whatever_the_version(engine: str, words: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        refuse_words(engine, words.split())
+    assert caught.value.code == "PD0030"
+
+
+def test_a_flag_that_may_be_another_versions_is_a_note() -> None:
+    [note] = refuse_words("sglang", ["--enable-something-of-next-year", "--page-size", "4"])
+    assert note == (
+        "--enable-something-of-next-year: no such flag in SGLang 0.5.23: which version of sglang will run is not known"
+    )
+    [note] = refuse_words("sglang", ["--cuda-graph-bs", "8"])
+    assert note.endswith("SGLang 0.5.2 to 0.5.18 had it; which version will run is not known")
 
 
 def test_speculative_settings_are_collected() -> None:
@@ -86,6 +117,7 @@ def test_role_flag_of_the_other_side_is_refused() -> None:
     ("text", "where"),
     [
         ("--tp ${TP}", "--tp"),
+        ("--tensor-p x", "--tensor-p"),
         ("--page-size -1", "--page-size"),
         ("--page-size", "--page-size"),
         ("--json-model-override-args {", "--json-model-override-args"),
@@ -108,13 +140,15 @@ def test_overrides_change_the_config() -> None:
 
 
 def test_origins_name_the_flag_as_it_was_spelled() -> None:
-    request = apply(Request(engine="sglang", role="prefill", config=LLAMA), ["--tp_size=2"], "fleet.yaml:9")
-    assert request.origins["tp"] == "fleet.yaml:9 --tp_size"
+    words, places = ["--page-si", "4", "--tp=2"], ["fleet.yaml:9", "fleet.yaml:9", "fleet.yaml:10"]
+    request = apply(Request(engine="sglang", role="prefill", config=LLAMA), words, places)
+    assert request.origins == {"page_size": "fleet.yaml:9 --page-si", "tp": "fleet.yaml:10 --tp"}
 
 
 def test_environment_comes_before_flags() -> None:
     request = Request(engine="sglang", role="prefill", config=LLAMA)
-    request = apply_environment(request, {"SGLANG_MAMBA_SSM_DTYPE": "bfloat16", "PATH": "/"}, "fleet.yaml:20")
+    variables = {"SGLANG_MAMBA_SSM_DTYPE": "bfloat16", "PATH": "/"}
+    request = apply_environment(request, variables, {"SGLANG_MAMBA_SSM_DTYPE": "fleet.yaml:20"})
     assert request.flags == {"mamba-ssm-dtype": "bfloat16"}
     assert request.origins["mamba-ssm-dtype"] == "fleet.yaml:20 SGLANG_MAMBA_SSM_DTYPE"
     assert apply(request, ["--mamba-ssm-dtype", "float32"]).flags == {"mamba-ssm-dtype": "float32"}

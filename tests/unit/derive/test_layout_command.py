@@ -40,7 +40,7 @@ def test_json_is_the_contract_alone_on_standard_output(model: Path, capsys: pyte
 def test_flags_after_the_dashes_are_the_engines(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(
         capsys, "--engine", "sglang", "--role", "decode", "--model", model, "-o", "json",
-        "--", "--tp=8", "--enable-dp-attention", "--dp", 4, "--kv_cache_dtype", "fp8_e4m3",
+        "--", "--tp=8", "--enable-dp-attention", "--dp-size", 4, "--kv-cache-dt", "fp8_e4m3",
     )  # fmt: skip
     manifest = decode_manifest(out.encode(), "out")
     assert (status, manifest.parallel.attn_tp, manifest.kv_cache_dtype) == (0, 2, "fp8_e4m3")

@@ -8,7 +8,7 @@ import pytest
 from pdctl.errors import InputError
 from pdctl.fleet import LoadedFleet, parse_fleet
 from pdctl.routers import ROUTERS, Backend, router_argv
-from pdctl.up.plan import FleetPlan, check_router_args, make_plan
+from pdctl.up.plan import FleetPlan, make_plan
 
 
 def load(prefill: str = "{}", decode: str = "{}", more: str = "") -> LoadedFleet:
@@ -152,20 +152,20 @@ def test_a_port_for_a_purpose_that_the_engine_does_not_have() -> None:
 )
 def test_a_switch_given_a_value_is_refused_before_the_router_refuses_it(args: list[str]) -> None:
     with pytest.raises(InputError, match=r"takes no value, found '(true|1)'") as caught:
-        check_router_args(ROUTERS["smg"], args)
-    assert (caught.value.code, caught.value.where) == ("PD0010", "router.args.0")
+        make_plan(load(more=f"router: {{args: {args}}}"))
+    assert (caught.value.code, caught.value.where) == ("PD0010", "f.yaml:8")
 
 
 @pytest.mark.code("PD0015")
 @pytest.mark.parametrize("flag", ["--port", "--decode", "--pd-disaggregation", "--prefill=http://x"])
 def test_a_router_flag_that_follows_from_the_file_is_not_taken_twice(flag: str) -> None:
     with pytest.raises(InputError, match="is set by pdctl") as caught:
-        check_router_args(ROUTERS["smg"], ["--policy", "random", flag])
-    assert (caught.value.code, caught.value.where) == ("PD0015", "router.args.2")
+        make_plan(load(more=f"router: {{args: [--policy, random, {flag}]}}"))
+    assert (caught.value.code, caught.value.where) == ("PD0015", "f.yaml:8")
 
 
 def test_switches_and_flags_with_values_pass() -> None:
-    check_router_args(ROUTERS["smg"], ["--dp-aware", "--policy", "random", "--retry-max-retries", "1"])
+    make_plan(load(more="router: {args: [--dp-aware, --policy, random, --retry-max-retries, 1]}"))
 
 
 @pytest.mark.parametrize("kind", ROUTERS.values(), ids=ROUTERS)

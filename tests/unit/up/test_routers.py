@@ -15,13 +15,6 @@ def parser_of(package: str) -> argparse.ArgumentParser:
 
 
 @pytest.mark.parametrize("name", ["smg", "sglang-router"])
-def test_the_switches_are_those_of_the_installed_router(name: str) -> None:
-    """A switch that is not known here reaches the router with its value, and the router exits at once."""
-    actions = parser_of(ROUTERS[name].package)._actions
-    assert ROUTERS[name].switches == {flag for action in actions if action.nargs == 0 for flag in action.option_strings}
-
-
-@pytest.mark.parametrize("name", ["smg", "sglang-router"])
 def test_the_installed_router_takes_the_command_line(name: str) -> None:
     kind = ROUTERS[name]
     argv = router_argv(kind, [Backend("http://p:1", 8998)], [Backend("http://d:2")], ("127.0.0.1", 3), 4, [])

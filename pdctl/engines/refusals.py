@@ -1,0 +1,122 @@
+"""What `up` would refuse of a fleet file, as far as the file alone tells: asked by every command that reads one.
+
+Errors come all at once, in the file's order. Where a flag may be right for another version of the engine than the one
+that pdctl has a table of, it is a finding (PD0031) instead: unknown is never ok, but newer engines have newer flags.
+"""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from pdctl.engines import adapter
+from pdctl.engines.settled import contradictions
+from pdctl.engines.versions import installed_version
+from pdctl.errors import FleetFileError
+from pdctl.flags import Reading, Table, load, read_words, values_of_switches, verdicts
+from pdctl.fleet.loaded import LoadedFleet
+from pdctl.fleet.model import Pool
+from pdctl.hosts.exec import LOCAL_NAMES
+from pdctl.routers import KEY_FLAGS, ROUTERS
+from pdctl_transfer.rules.outcome import Evidence, Finding
+
+if TYPE_CHECKING:
+    from pdctl.engines.base import Engine
+
+
+def refuse(loaded: LoadedFleet) -> tuple[Finding, ...]:
+    """Findings about flags that only another version may have. Raises FleetFileError for what no engine would take."""
+    faults: list[FleetFileError] = []
+    doubts: list[Finding] = []
+    for pool in loaded.pools():
+        engine = adapter(pool.engine or loaded.fleet.engine)
+        faults += pool_faults(loaded, pool, engine)
+        table, reading = load(engine.name), read_words(load(engine.name), pool.args)
+        here, found = _words(loaded, pool.key, pool.name, table, reading, _version(pool, engine, table))
+        faults += here
+        doubts += found
+    here, found = _router_words(loaded)
+    raise_all([*faults, *router_faults(loaded), *here])
+    return (*doubts, *found)
+
+
+def raise_all(faults: list[FleetFileError]) -> None:
+    """Raise the first in the file's order, the others behind it."""
+    if faults:
+        first, *others = sorted(faults, key=lambda fault: int((fault.where or "").rpartition(":")[2] or 0))
+        first.others = tuple(others)
+        raise first
+
+
+def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[FleetFileError]:
+    """What the engine cannot be told: ports that it does not have, fields that it does not read, two truths."""
+    purposes = tuple(engine.purposes(pool))
+    for purpose in pool.ports:
+        if purpose not in purposes:
+            key = f"{pool.key}.ports.{purpose}"
+            message = f"{key}: a {pool.role} engine of {engine.name} has no port for {purpose}"
+            near = get_close_matches(purpose, purposes, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"it takes {', '.join(purposes)}"
+            yield FleetFileError(message, where=loaded.where(key), code="PD0003", hint=hint)
+    for key, reader, hint in engine.unread(loaded.fleet, pool):
+        message = f"{key}: {reader} does not read it"
+        yield FleetFileError(message, where=loaded.where(key), code="PD0035", hint=hint)
+    reading = read_words(load(engine.name), pool.args)
+    yield from contradictions(loaded, pool, reading, engine.settled(loaded.fleet, pool))
+
+
+def router_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
+    """PD0015: router flags that pdctl sets itself. PD0010: a switch that is given a value, in any version."""
+    router = loaded.fleet.router
+    kind = ROUTERS[router.kind]
+    reading = read_words(load(router.kind), router.args)
+    for one in reading.given:
+        if one.called("--prefill", "--decode", "--host", "--port", kind.pd):
+            where = loaded.where(f"router.args.{one.index}")
+            hint = "`router.host` and `router.port` say where it listens; the rest follows from the pools"
+            yield FleetFileError(f"{one.spelled} is set by pdctl", where=where, code="PD0015", hint=hint)
+        for flag in KEY_FLAGS:
+            if one.called(flag):
+                where = loaded.where(f"router.args.{one.index}")
+                message = f"{one.spelled} would show a key to everybody on the host"
+                yield FleetFileError(message, where=where, code="PD0015", hint=KEY_FLAGS[flag])
+    for flag, value, index in values_of_switches(reading, router.args):
+        where = loaded.where(f"router.args.{index}")
+        message = f"{flag} takes no value, found {value!r}"
+        yield FleetFileError(message, where=where, code="PD0010", hint=f"write {flag} alone")
+
+
+def _router_words(loaded: LoadedFleet) -> tuple[list[FleetFileError], list[Finding]]:
+    """The router's own flags, as its table has them; what `router_faults` says is not said twice."""
+    router = loaded.fleet.router
+    table = load(router.kind)
+    reading = read_words(table, router.args)
+    said = {index for _, _, index in values_of_switches(reading, router.args)}
+    said |= {index + 1 for index in said}
+    reading = structs.replace(reading, faults=tuple(fault for fault in reading.faults if fault.index not in said))
+    version = installed_version(router.kind, ROUTERS[router.kind].launch[0])
+    return _words(loaded, "router", "router", table, reading, version)
+
+
+def _version(pool: Pool, engine: "Engine", table: Table) -> str | None:
+    """The version that will run: of the environment, where that lies on this machine."""
+    if engine.name == "reference":
+        return table.version
+    if pool.environment is None and not set(pool.hosts) <= set(LOCAL_NAMES):
+        return None
+    return installed_version(engine.name, engine.python(pool))
+
+
+def _words(
+    loaded: LoadedFleet, key: str, subject: str, table: Table, reading: Reading, version: str | None
+) -> tuple[list[FleetFileError], list[Finding]]:
+    faults, doubts = [], []
+    for verdict in verdicts(table, reading, version):
+        where = loaded.where(f"{key}.args.{verdict.index}")
+        if verdict.refused:
+            faults.append(FleetFileError(verdict.message, where=where, code=verdict.code, hint=verdict.hint))
+        else:
+            params = {"what": verdict.message, "version": verdict.hint or ""}
+            doubts.append(Finding("PD0031", subject, (Evidence(where, verdict.flag),), params))
+    return faults, doubts

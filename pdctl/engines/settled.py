@@ -1,0 +1,57 @@
+"""Flags for what the fleet file settles: one truth for each value, and an error that names both places of two.
+
+A flag may stand in `args` for a field that the file leaves out, and beside a field that says the same. Ports, addresses
+and the model are settled by pdctl whatever the file says, because router and peers are told of them.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from pdctl.errors import FleetFileError
+from pdctl.flags import Given, Reading
+from pdctl.fleet.loaded import LoadedFleet
+from pdctl.fleet.model import Pool
+from pdctl.redact import hide_argv
+
+
+class Settled(Struct, frozen=True):
+    """A flag that a field sets. `fields`: those that decide, by their keys in the pool, or from the file's top with a
+    dot before. `value`: what the flag would have to say; None: nothing that `args` say is right."""
+
+    flag: str
+    fields: tuple[str, ...]
+    value: str | None
+    always: bool = False
+    """pdctl sets it whether the file writes the field or not."""
+
+
+def contradictions(
+    loaded: LoadedFleet, pool: Pool, reading: Reading, settled: Iterable[Settled]
+) -> Iterator[FleetFileError]:
+    """PD3102: a flag in the pool's `args` beside a field that says something else."""
+    known = list(settled)
+    for one in reading.given:
+        for rule in known:
+            if one.called(rule.flag) and not one.part and rule.value != one.value:
+                written = [key for field in rule.fields if (key := key_of(pool, field)) in loaded]
+                if written or rule.always:
+                    yield _twice(loaded, pool, one, rule, written)
+                    break
+
+
+def key_of(pool: Pool, field: str) -> str:
+    """A field's dotted key in the fleet file."""
+    return field[1:] if field.startswith(".") else f"{pool.key}.{field}"
+
+
+def _twice(loaded: LoadedFleet, pool: Pool, one: Given, rule: Settled, written: list[str]) -> FleetFileError:
+    field = (written[0] if written else rule.fields[0]).removeprefix(f"{pool.key}.").removeprefix(".")
+    spoken = " ".join(hide_argv([one.spelled, *one.values]))
+    message = f"{spoken} is what `{field}` sets"
+    if written:
+        says = f"{rule.flag} {rule.value}" if rule.value is not None else "another"
+        message += f": {says} by {loaded.where(written[0])}"
+    hint = f"write `{field}` alone; then `check` judges it, and both sides and the router are told of it"
+    where = loaded.where(f"{pool.key}.args.{one.index}")
+    return FleetFileError(message, where=where, code="PD3102", hint=hint)
