@@ -3,17 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pdctl.engines import adapter
 from pdctl.errors import InputError
 from pdctl.fleet import LoadedFleet, parse_fleet
-from pdctl.routers import ROUTERS
 from pdctl.routers.start import keyed
 from pdctl.up.keys import known_keys, read_keys
-from pdctl.up.plan import FleetPlan, check_router_args, make_plan
+from pdctl.up.plan import FleetPlan, make_plan
 
 NAMED = "{api_key_env: K}"
 ENVIRON = {"K": "hunter2", "OTHER": "hunter3", "EMPTY": "", "BLANK": "a b", "LINES": "a\nb", "ACCENT": "é"}
@@ -119,17 +116,15 @@ def test_what_is_no_variables_name_is_refused(name: str) -> None:
 @pytest.mark.parametrize("word", ["--api-key", "--api-key=hunter2", "--control-plane-api-keys"])
 def test_keys_in_words_are_refused_with_what_to_write_instead(word: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_router_args(ROUTERS["smg"], [word, "hunter2"])
+        make_plan(load(more=f"router: {{args: ['{word}', hunter2]}}"))
     assert caught.value.code == "PD0015"
     assert "hunter2" not in str(caught.value)
     assert caught.value.hint
     if "control" in word:
         return
     for engine in ("sglang", "vllm"):
-        pool = load(f"{{args: ['{word}', hunter2]}}", engine=engine).pools("prefill")[0]
-        instance: Any = type("I", (), {"pool": pool})
         with pytest.raises(InputError, match="api_key_env") as refused:
-            adapter(engine).command(instance)
+            make_plan(load(f"{{args: ['{word}', hunter2]}}", engine=engine))
         assert refused.value.code == "PD3102"
         assert "hunter2" not in str(refused.value)
 
