@@ -2,21 +2,17 @@
 
 import json
 import time
-import urllib.error
-import urllib.request
 from typing import Any, Final
 
 from msgspec import Struct
 
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest, encode_manifest
+from pdctl_transfer.plugins.ask import ask
 
 ROUTE: Final = "/pdctl/layout"
 """Where a prefill engine's bootstrap server shows its layout: PUT by each rank, GET by decode engines and pdctl."""
-
-_TIMEOUT: Final = 5.0
-_DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Peers have private addresses: a proxy from the environment is never used."""
+_SIZES_BYTES: Final = 64 << 10
 
 
 class Refusal(Struct, frozen=True):
@@ -43,11 +39,15 @@ def publish(address: str, manifest: Manifest, attempts: int = 5) -> bool:
     """Tell the bootstrap server at `host:port` what this rank holds; False when it never took it."""
     for attempt in range(attempts):
         try:
-            _http("PUT", f"http://{address}{ROUTE}", encode_manifest(manifest))
+            status, _ = ask("PUT", f"http://{address}{ROUTE}", encode_manifest(manifest))
+        except OSError:
+            status = 0
+        if status == 200:
             return True
-        except (OSError, urllib.error.HTTPError):
-            if attempt + 1 < attempts:
-                time.sleep(0.2 * 2**attempt)
+        if 400 <= status < 500:  # it will say the same again
+            return False
+        if attempt + 1 < attempts:
+            time.sleep(0.2 * 2**attempt)
     return False
 
 
@@ -56,30 +56,28 @@ def fetch(address: str) -> Manifest | None:
 
     Raises NotYet while ranks are missing, Unanswered while it is down, ManifestError for an answer that is no manifest.
     """
+    url = f"http://{address}{ROUTE}"
     try:
-        return decode_manifest(_http("GET", f"http://{address}{ROUTE}"), f"http://{address}{ROUTE}")
-    except urllib.error.HTTPError as answer:
-        if answer.code in (404, 405):
-            return None
-        raise (NotYet if answer.code == 503 else Unanswered)(f"HTTP {answer.code}") from answer
+        status, body = ask("GET", url)
     except OSError as failure:
         raise Unanswered(str(failure)) from failure
+    if status in (404, 405):
+        return None
+    if status != 200:
+        raise (NotYet if status == 503 else Unanswered)(f"HTTP {status}")
+    return decode_manifest(body, url)
 
 
 def fetch_sizes(address: str) -> dict[str, Any]:
     """What SGLang's own bootstrap says of the prefill side: page_size, kv_cache_dtype, sizes. Unanswered."""
     query = "prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"
     try:
-        answer = json.loads(_http("GET", f"http://{address}/route?{query}"))
-    except (OSError, urllib.error.HTTPError, ValueError) as failure:
+        status, body = ask("GET", f"http://{address}/route?{query}", limit_bytes=_SIZES_BYTES)
+        answer = json.loads(body)
+    except (OSError, ValueError, RecursionError) as failure:
         raise Unanswered(str(failure)) from failure
+    if status != 200:
+        raise Unanswered(f"HTTP {status}")
     if not isinstance(answer, dict):
         raise Unanswered("not an object")
     return answer
-
-
-def _http(method: str, url: str, body: bytes | None = None) -> bytes:
-    request = urllib.request.Request(url, data=body, method=method, headers={"Content-Type": "application/json"})
-    with _DIRECT.open(request, timeout=_TIMEOUT) as answer:
-        data: bytes = answer.read()
-        return data

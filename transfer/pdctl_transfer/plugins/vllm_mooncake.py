@@ -17,7 +17,7 @@ from pdctl_transfer.plugins import peer, wrap
 from pdctl_transfer.plugins.guard import guarded
 from pdctl_transfer.plugins.judge import judge
 from pdctl_transfer.plugins.peer import Refusal
-from pdctl_transfer.plugins.stages import JSON, Stages
+from pdctl_transfer.plugins.stages import JSON, MAX_BYTES, Stages
 from pdctl_transfer.plugins.vllm_state import state
 from pdctl_transfer.telemetry import Tally
 
@@ -51,7 +51,7 @@ def add_route(server: Any, _: Any) -> None:
     stages = Stages()
 
     async def put(request: Any) -> Any:
-        status, text = stages.put(await request.body())
+        status, text = stages.put(await beginning(request.stream()))
         return Response(text, status)
 
     async def get(_: Any) -> Any:
@@ -60,6 +60,16 @@ def add_route(server: Any, _: Any) -> None:
 
     server.app.add_route(peer.ROUTE, put, methods=["PUT"])
     server.app.add_route(peer.ROUTE, get, methods=["GET"])
+
+
+async def beginning(chunks: Any) -> bytes:
+    """A body, of which no more is taken once it is longer than any stage's."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_BYTES:
+            break
+    return bytes(body)
 
 
 @guarded(None)
