@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from pdctl.check.groups import Group
+from pdctl.check.releases import of_pool
 from pdctl.check.words import words
 from pdctl.derive import Derived, Request, derive
 from pdctl.derive.config import Config
@@ -12,7 +15,7 @@ from pdctl.derive.flags import apply, apply_environment
 from pdctl.derive.source import read_config, with_draft
 from pdctl.errors import ConfigError, InputError
 from pdctl.fleet import LoadedFleet, Pool
-from pdctl_transfer.layout.manifest import Role
+from pdctl_transfer.layout.manifest import Engine, Role
 from pdctl_transfer.rules import Evidence, Finding, Side
 
 #: Codes with which a derivation says that the engine would not start: findings of a check, not unusable input.
@@ -50,8 +53,13 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
         line = Evidence(loaded.where(pool.key), f"{pool.key}: attn_tp {pool.attn_tp}{page}")
         evidence = (line, Evidence(error.where or "config.json", error.message))
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
-        return Group(role, pool.name, members, blocked=(finding,))
+        return Group(role, pool.name, members, blocked=(finding,), stated=of_pool(loaded, pool))
+    stated = of_pool(loaded, pool)
+    manifest = derived.manifest
+    if not stated.assumed:
+        manifest = structs.replace(manifest, engine=Engine(manifest.engine.name, stated.stated))
     sources = {**_sources(loaded, pool), **derived.sources}
+    sources["engine_version"] = Evidence(stated.source or "assumed, for no version is stated", "")
     engine = pool.engine or loaded.fleet.engine
     config, _ = model_config(loaded, engine, model)
     positions = Config(config, "config.json").text().get("max_position_embeddings")
@@ -60,10 +68,11 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
         role,
         pool.name,
         members,
-        (Side(derived.manifest, pool.name, sources),),
+        (Side(manifest, pool.name, sources),),
         notes=derived.notes,
         words=tuple(words(engine, pool.args, places)),
         max_positions=positions if isinstance(positions, int) else None,
+        stated=stated,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from pdctl.check.words import Word
+from pdctl.versions import Release, released
 from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.rules import Evidence, Finding, Outcome, Side, Skipped
@@ -29,6 +30,8 @@ class Group(Struct, frozen=True):
     """The flags that a fleet file passes through to these engines."""
     max_positions: int | None = None
     """Tokens of the longest request by the model's own config."""
+    stated: Release | None = None
+    """The engine's version as a fleet file has it; by the manifest where there is none."""
 
     @property
     def side(self) -> Side:
@@ -39,6 +42,14 @@ class Group(Struct, frozen=True):
     def manifest(self) -> Manifest:
         """The layout of every member."""
         return self.sides[0].manifest
+
+    @property
+    def release(self) -> Release:
+        """The engine release that the group is judged for."""
+        if self.stated is not None or not self.sides:
+            return self.stated or released("", None)
+        said = self.side.evidence("engine_version")
+        return released(self.manifest.engine.name, self.manifest.engine.version, said.source, "manifest")
 
     def flag(self, *names: str) -> Word | None:
         """The last of these flags, as engines have it."""

@@ -18,6 +18,8 @@ from pdctl.check.inputs import (
     shown,
 )
 from pdctl.check.judging import judgements
+from pdctl.check.releases import judged_for
+from pdctl.check.releases import notes as release_notes
 from pdctl.errors import InputError
 from pdctl.report import Report, make_report
 from pdctl_transfer.rules import Outcome
@@ -86,12 +88,17 @@ def _read(path: Path, options: Options) -> _Input:
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
     from pdctl.check.fleets import fleet_groups, notes
+    from pdctl.check.releases import unknown
     from pdctl.engines.refusals import refuse
 
     doubts = refuse(loaded)
     groups = tuple(fleet_groups(loaded, options.platform, options.model))
     where = loaded.where("transfer.options.engine_id")
-    outcomes = (*doubts, *check_engine_ids(groups, loaded.fleet.transfer.options, where))
+    outcomes: tuple[Outcome, ...] = (
+        *doubts,
+        *unknown(loaded),
+        *check_engine_ids(groups, loaded.fleet.transfer.options, where),
+    )
     if options.live:
         from pdctl.check.live import live_groups
 
@@ -106,5 +113,9 @@ def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options,
     judged = list(judgements(together, options.backend, options.prove))
     notes = [note for group in groups for note in group.notes] + [note for one in inputs for note in one.notes]
     outcomes = [x for one in inputs for x in one.outcomes] + [x for group in together for x in group.outcomes]
+    judged_as = judged_for(groups)
+    notes += release_notes(dict.fromkeys(group.release for group in groups))
     seconds = time.perf_counter() - start
-    return make_report("check", outcomes, judged, ignore=options.ignore, notes=notes, seconds=seconds)
+    return make_report(
+        "check", outcomes, judged, ignore=options.ignore, notes=notes, seconds=seconds, judged_for=judged_as
+    )

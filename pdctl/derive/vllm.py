@@ -20,10 +20,11 @@ from pdctl.derive.request import Derived, Request
 from pdctl.derive.shapes import Buffer, Pool, component, entries
 from pdctl.derive.stages import partition
 from pdctl.errors import InputError
+from pdctl.versions import PINNED
 from pdctl_transfer.layout.manifest import Engine, Group, Manifest, Model, Parallel, Stage, Transfer
 from pdctl_transfer.rules.outcome import Evidence
 
-VERSION: Final = "0.32.0"
+VERSION: Final = PINNED["vllm"]
 BLOCK_SIZE: Final = 16
 WIDE_BLOCK_SIZE: Final = 128
 """On CPU and NPU."""

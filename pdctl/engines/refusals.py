@@ -66,6 +66,15 @@ def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[F
     yield from contradictions(loaded, pool, reading, engine.settled(loaded.fleet, pool))
 
 
+def launcher_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
+    """What the launcher cannot start. Only who starts something asks: a check reads of an image which release runs."""
+    for pool in loaded.pools():
+        if pool.image is not None:
+            message = f"{pool.key}.image: the local launcher does not read it"
+            hint = "`environment` names the environment that it starts"
+            yield FleetFileError(message, where=loaded.where(f"{pool.key}.image"), code="PD0035", hint=hint)
+
+
 def router_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
     """PD0015: router flags that pdctl sets itself. PD0010: a switch that is given a value, in any version."""
     router = loaded.fleet.router

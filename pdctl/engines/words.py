@@ -1,9 +1,9 @@
 """Words of a command line, its environment, and words of a log: what the adapters of real engines share."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pdctl.engines.base import Instance, Unread, python_of
+from pdctl.engines.base import Instance, python_of
 from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
 from pdctl.engines.cache import cache_root
 from pdctl.engines.shipping import core_file
@@ -26,12 +26,6 @@ def interpreter(pool: Pool, engine: str) -> str:
 def only_port(pool: Pool, purpose: str) -> str | None:
     """The port that the file gives to the pool's only engine; None where it gives none, or each engine has another."""
     return str(pool.ports[purpose]) if purpose in pool.ports and pool.replicas == 1 else None
-
-
-def unread_by_all(pool: Pool) -> Iterator[Unread]:
-    """What no engine of this launcher reads."""
-    if pool.image is not None:
-        yield Unread(f"{pool.key}.image", "the local launcher", "`environment` names the environment that it starts")
 
 
 def model_folder(path: str) -> str:

@@ -23,6 +23,7 @@ def _text(value: Any) -> Any:
 Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 Text = Annotated[str, BeforeValidator(_text)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.+-]*$", max_length=64)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Size = Annotated[int, Field(ge=1, le=65536)]
 
@@ -67,6 +68,9 @@ class Pool(Section):
     replicas: Annotated[int, Field(ge=0, le=4096)] = 1
     hosts: list[str] = Field(default=[], description="Where the replicas run, in turn; none: this host.")
     engine: Engine | None = Field(default=None, description="Another engine than the fleet's.")
+    engine_version: Version | None = Field(
+        default=None, description="The engine's release; none: by image, environment."
+    )
     image: str | None = Field(default=None, description="Container image, for launchers that take one.")
     environment: str | None = Field(default=None, description="Virtual environment whose Python runs the engine.")
 
@@ -152,6 +156,7 @@ class Fleet(Section):
     name: Name
     model: Model
     engine: Engine
+    engine_version: Version | None = Field(default=None, description="Release of that engine in every pool.")
     transfer: Transfer = Transfer()
     launcher: Launcher = Launcher()
     prefill: Pools

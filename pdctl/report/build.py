@@ -11,7 +11,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from pdctl.catalog import Words, words
-from pdctl.report.model import HeldRule, PairVerdict, Report, ReportedFinding, SkippedRule, Summary, Verdict
+from pdctl.report.model import HeldRule, JudgedFor, PairVerdict, Report, ReportedFinding, SkippedRule, Summary, Verdict
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
 
 #: An ignored finding is shown one severity lower.
@@ -102,6 +102,7 @@ def make_report(
     ignore: Collection[str] = (),
     notes: Sequence[str] = (),
     seconds: float | None = None,
+    judged_for: tuple[JudgedFor, ...] = (),
 ) -> Report:
     """The report of `outcomes`, which concern no pair, and of `judgements`. KeyError for a code without words."""
     alone = Judgement("", "", (), (), tuple(outcomes))
@@ -131,7 +132,7 @@ def make_report(
     )
     ok = summary.error == 0 and all(pair.verdict not in ("refused", "unknown") for pair in pairs)
     unique_notes = tuple(dict.fromkeys(notes))
-    return Report(command, ok, summary, pairs, tuple(findings), skipped, tuple(held), unique_notes, seconds)
+    return Report(command, ok, summary, pairs, tuple(findings), skipped, tuple(held), unique_notes, seconds, judged_for)
 
 
 def _merge(merged: dict[tuple[object, ...], _Merged], judgement: Judgement, finding: Finding) -> None:

@@ -16,6 +16,8 @@ def junit(report: Report) -> str:
     """Errors are failures; warnings and information stand in `system-out` of a case that passes."""
     suite = ET.Element("testsuite", name=f"pdctl {report.command}")
     _properties(suite, {"schema": report.schema, "pdctl.version": __version__, "ok": str(report.ok).lower()})
+    for one in report.judged_for:
+        ET.SubElement(suite[0], "property", name="judged_for", value=_clean(f"{one.name} ({one.why})"))
     about: dict[str, list[ReportedFinding]] = {}
     for finding in report.findings:
         for subject in finding.subjects:

@@ -74,8 +74,31 @@ class HeldRule(Struct, frozen=True):
         return cls(held.rule, subject, held.saw)
 
 
+class JudgedFor(Struct, frozen=True):
+    """An engine release that verdicts hold for: `name` (`SGLang 0.5.23`), and what states it, if anything does.
+
+    `stated` is None where no version is told; where it is not `version`, it lies outside of what pdctl knows.
+    """
+
+    engine: str
+    name: str
+    version: str | None
+    stated: str | None
+    by: str
+    sources: tuple[str, ...]
+    pools: tuple[str, ...]
+
+    @property
+    def why(self) -> str:
+        """`fleet.yaml:12 image lmsysorg/sglang:v0.5.16`, and what is wrong with it."""
+        said = " ".join(filter(None, (", ".join(self.sources), self.by)))
+        if self.stated is None:
+            return f"{said} tells none" if self.by else "no version is stated"
+        return said if self.stated == self.version else f"{said} says {self.stated}, which is not known"
+
+
 class Report(Struct, frozen=True):
-    """What a command found. The first fields are the contract's; `held`, `notes` and `seconds` came later."""
+    """What a command found. The first fields are the contract's; those from `held` on came later."""
 
     command: str
     ok: bool
@@ -86,6 +109,7 @@ class Report(Struct, frozen=True):
     held: tuple[HeldRule, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float | None = None
+    judged_for: tuple[JudgedFor, ...] = ()
     schema: str = field(default=SCHEMA)
 
 

@@ -32,7 +32,11 @@ def sarif(report: Report) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding, codes.index(finding.code)) for finding in report.findings],
         "invocations": [{"executionSuccessful": True}],
-        "properties": {"command": report.command, "ok": report.ok},
+        "properties": {
+            "command": report.command,
+            "ok": report.ok,
+            "judged_for": [f"{one.name} ({one.why})" for one in report.judged_for],
+        },
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return clean_json(msgspec.json.format(msgspec.json.encode(document), indent=1).decode()) + "\n"

@@ -74,7 +74,14 @@ def table(report: Report, width: int, colour: bool) -> str:
             lines += [pen.paint(section, "bold"), *block]
     for note in report.notes:
         lines += pen.wrapped(f"note: {note}", 0)
-    return "\n".join([*lines, *pen.wrapped(_summary(report), 0)]) + "\n"
+    return "\n".join([*lines, *_judged_for(pen, report), *pen.wrapped(_summary(report), 0)]) + "\n"
+
+
+def _judged_for(pen: _Pen, report: Report) -> Iterator[str]:
+    """A line a release; which pools it holds for, where there are several."""
+    for one in report.judged_for:
+        pools = f" for {spans(one.pools)}" if len(report.judged_for) > 1 else ""
+        yield from pen.wrapped(f"judged for {one.name}{pools} ({one.why})", 0)
 
 
 def short(report: Report, width: int, colour: bool) -> str:
@@ -87,7 +94,7 @@ def short(report: Report, width: int, colour: bool) -> str:
     for verdict, pairs in _by_verdict(report.pairs):
         if verdict.verdict == "unknown":
             lines += pen.line("unknown", _pairs_label(pairs), "unknown: something needed could not be read")
-    return "\n".join([*lines, *pen.wrapped(_summary(report), 0)]) + "\n"
+    return "\n".join([*lines, *_judged_for(pen, report), *pen.wrapped(_summary(report), 0)]) + "\n"
 
 
 def _section(pen: _Pen, report: Report, section: str, own: bool) -> Iterator[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance
-from pdctl.engines.refusals import pool_faults, raise_all, router_faults
+from pdctl.engines.refusals import launcher_faults, pool_faults, raise_all, router_faults
 from pdctl.errors import InputError
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool, Router
@@ -166,9 +166,8 @@ def make_plan(
     for port in (*given, *([router_port] if router_port else [])):
         planner.book.take(port)
     pools = [(pool, adapter(pool.engine or loaded.fleet.engine)) for pool in loaded.pools()]
-    raise_all(
-        [*(fault for pool, engine in pools for fault in pool_faults(loaded, pool, engine)), *router_faults(loaded)]
-    )
+    faults = [fault for pool, engine in pools for fault in pool_faults(loaded, pool, engine)]
+    raise_all([*launcher_faults(loaded), *faults, *router_faults(loaded)])
     with located(loaded):
         engines = tuple(planner.engine(pool, index, engine) for pool, engine in pools for index in range(pool.replicas))
         router, kind = planner.router(engines)

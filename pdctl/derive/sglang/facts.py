@@ -6,7 +6,9 @@ Read from its model classes and its argument resolution, and seen in what it reg
 from collections.abc import Mapping
 from typing import Final
 
-VERSION: Final = "0.5.23"
+from pdctl.versions import PINNED
+
+VERSION: Final = PINNED["sglang"]
 
 #: Architectures whose sliding-window layers get a pool of their own (`swa`).
 SPLITS_SLIDING: Final = frozenset(

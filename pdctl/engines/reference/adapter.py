@@ -13,7 +13,7 @@ from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread
 from pdctl.engines.http import post_json
 from pdctl.engines.reference.options import API_KEY, SECRET
 from pdctl.engines.settled import Settled
-from pdctl.engines.words import only_port, unread_by_all
+from pdctl.engines.words import only_port
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
@@ -118,7 +118,6 @@ class ReferenceEngine:
 
     def unread(self, fleet: Fleet, pool: Pool) -> Iterator[Unread]:
         """It runs on the CPU, and has one way to guess ahead."""
-        yield from unread_by_all(pool)
         if pool.devices:
             yield Unread(f"{pool.key}.devices", "the reference engine", "leave it out: it runs on the CPU")
         for name, value in (pool.speculative or {}).items():

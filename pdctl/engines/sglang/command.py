@@ -11,7 +11,6 @@ from pdctl.engines.words import (
     interpreter,
     model_folder,
     only_port,
-    unread_by_all,
     with_core,
 )
 from pdctl.flags import load, read_words
@@ -76,7 +75,6 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
 
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that SGLang does not read, or not with the others that are given."""
-    yield from unread_by_all(pool)
     if pool.role not in ("prefill", "decode"):
         return
     transfer = fleet.transfer

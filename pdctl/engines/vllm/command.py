@@ -13,7 +13,6 @@ from pdctl.engines.words import (
     interpreter,
     model_folder,
     only_port,
-    unread_by_all,
     with_core,
 )
 from pdctl.flags import load, read_words
@@ -76,7 +75,6 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
 
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that vLLM does not read, or not with the others that are given."""
-    yield from unread_by_all(pool)
     if pool.cp > 1:
         yield Unread(f"{pool.key}.cp", "vLLM", "leave it out; `--decode-context-parallel-size` is another thing")
     transfer = fleet.transfer

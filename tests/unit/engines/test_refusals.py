@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pdctl.engines import refusals, versions
-from pdctl.engines.refusals import refuse
+from pdctl.engines.refusals import launcher_faults, refuse
 from pdctl.errors import FleetFileError
 from pdctl.fleet import LoadedFleet, parse_fleet
 
@@ -133,7 +133,7 @@ def test_a_flag_that_ends_the_engine(engine: str, word: str) -> None:
 
 
 def test_all_faults_of_all_pools_come_in_the_order_of_the_file() -> None:
-    error = fault(prefill="{args: [--page-sise, '4', --help], ports: {htp: 1}}", decode="{image: x}")
+    error = fault("vllm", prefill="{args: [--block-sise, '4', --help], ports: {htp: 1}}", decode="{cp: 2}")
     assert [(one.code, one.where) for one in (error, *error.others)] == [
         ("PD0003", "f.yaml:6"),
         ("PD0030", "f.yaml:6"),
@@ -216,7 +216,6 @@ def test_a_port_of_unknown_purpose() -> None:
     ("engine", "changes", "message"),
     [
         ("sglang", {"transfer": ", options: {a: 1}"}, "transfer.options: SGLang does not read it"),
-        ("sglang", {"decode": "{image: x}"}, "decode.image: the local launcher does not read it"),
         ("vllm", {"decode": "{cp: 2}"}, "decode.cp: vLLM does not read it"),
         ("vllm", {"backend": "mooncake", "transfer": ", devices: [mlx5_0]"}, "transfer.devices: vLLM's mooncake"),
         ("reference", {"decode": "{devices: ['0']}"}, "decode.devices: the reference engine does not read it"),
@@ -231,6 +230,15 @@ def test_a_key_that_nobody_reads(engine: str, changes: dict[str, str], message: 
     error = fault(engine, **changes)
     assert error.code == "PD0035"
     assert error.message.startswith(message)
+
+
+@pytest.mark.code("PD0035")
+def test_an_image_is_what_runs_and_nothing_to_start_here() -> None:
+    """A check reads its tag; whoever would start engines here refuses it."""
+    loaded = load("sglang", decode="{image: x}")
+    assert refuse(loaded) == ()
+    [error] = launcher_faults(loaded)
+    assert (error.code, error.where) == ("PD0035", "f.yaml:7")
 
 
 def test_the_version_is_that_of_the_environment_that_will_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from pdctl_transfer.rules.kv_layout import check_kv_layout
 from pdctl_transfer.rules.layer_ids import check_layer_ids
 from pdctl_transfer.rules.missing import check_missing
 from pdctl_transfer.rules.model import check_depth, check_model
+from pdctl_transfer.rules.moved import check_moved
 from pdctl_transfer.rules.ngram import check_ngram
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
 from pdctl_transfer.rules.page_size import check_page_size
@@ -65,6 +66,7 @@ ENTRY_RULES: Final[tuple[Rule, ...]] = (
     check_compression,
     check_unequal_tp,
     check_carried,
+    check_moved,
     check_draft_tp,
     check_flat_slices,
     check_layer_ids,

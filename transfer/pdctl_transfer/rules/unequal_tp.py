@@ -1,16 +1,19 @@
 """PD1005, PD1023: across unequal attention TP, each kind of state must be one that the backend can reshape.
 
 Equal TP is not demanded where unequal works: GQA KV reshapes everywhere, while the same model's replicated state may
-need mooncake. A refusal is an error; what nobody has established is a warning.
+need mooncake. A refusal is an error, be it only of an older release; what nobody has established is a warning.
 """
 
 from collections.abc import Iterator
 
 from pdctl_transfer.layout.algebra import is_placeholder
 from pdctl_transfer.layout.manifest import Component, Entry, Manifest, Sharding
-from pdctl_transfer.rules.abilities import ability
+from pdctl_transfer.rules.abilities import UNLIKE_MLA, ability
 from pdctl_transfer.rules.outcome import Outcome, Severity
 from pdctl_transfer.rules.pair import Pair, components, listed
+from pdctl_transfer.rules.releases import RESHAPED, brought_by
+
+_BEFORE = "refused before"
 
 
 def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
@@ -25,8 +28,10 @@ def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
     verdicts: dict[str, list[str]] = {}
     for (kind, sharding), nhd in states.items():
         verdicts.setdefault(_judge(pair, kind, sharding, nhd), []).append(_name(kind, sharding, states))
+    too_old = sorted(verdict for verdict in verdicts if verdict.startswith(_BEFORE))
     levels: tuple[tuple[str, str, Severity], ...] = (
         ("refused", "PD1005", "error"),
+        *((verdict, "PD1005", "error") for verdict in too_old),
         ("not established", "PD1005", "warning"),
         ("dims", "PD1023", "info"),
     )
@@ -66,11 +71,20 @@ def _real(component: Component) -> Iterator[Entry]:
 def _judge(pair: Pair, kind: str, sharding: Sharding, nhd: bool) -> str:
     verdicts = {ability(engine, pair.backend, kind, sharding, is_mla(pair)) for engine in pair.engines}
     if "nhd, one stage" in verdicts:
-        return "yes" if nhd and len(pair.prefill.stages) == 1 else "refused"
+        verdicts = {"yes" if nhd and len(pair.prefill.stages) == 1 else "refused"}
     for worst in ("refused", "not established", "dims"):
         if worst in verdicts:
-            return worst
-    return "yes"
+            return worst if worst != "dims" else _brought(pair, kind, sharding) or worst
+    return _brought(pair, kind, sharding) or "yes"
+
+
+def _brought(pair: Pair, kind: str, sharding: Sharding) -> str | None:
+    """`refused before 0.5.22`, where the release of one side cannot yet do what the tables say."""
+    if pair.engines != {"sglang"} or (sharding == "replicated" and kind not in UNLIKE_MLA and is_mla(pair)):
+        return None
+    versions = (pair.prefill.engine.version, pair.decode.engine.version)
+    since = brought_by(RESHAPED, kind, pair.backend, *versions)
+    return f"{_BEFORE} {since}" if since else None
 
 
 def _name(kind: str, sharding: Sharding, states: dict[tuple[str, Sharding], bool]) -> str:
@@ -84,7 +98,10 @@ def _finding(pair: Pair, code: str, severity: Severity, verdict: str, states: li
     words = f"{listed(states)} {'is' if len(states) == 1 else 'are'} {verdict}"
     return pair.finding(
         code,
-        [*pair.evidence("attn_tp"), *pair.backend_evidence()],
+        [
+            *pair.evidence("attn_tp", *(["engine_version"] if verdict.startswith(_BEFORE) else [])),
+            *pair.backend_evidence(),
+        ],
         severity,
         prefill_tp=pair.tp[0],
         decode_tp=pair.tp[1],

@@ -1,0 +1,44 @@
+"""Which release of an engine began to do what: data, read out of the releases themselves.
+
+The tables of abilities are those of one release. What an older one could not do yet stands here with the release that
+brought it; a side whose version nobody states is taken for the one that the tables were read in.
+"""
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+_RELEASE = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){1,2})(?:\.post(\d{1,4}))?(?:\+[\w.]+)?")
+
+Since = Mapping[tuple[str, str], str]
+
+#: SGLang: kinds of state (a pattern) that a backend moves at all, and since which release.
+MOVED: Final[Since] = {("*", "nixl"): "0.5.9", ("*", "mori"): "0.5.12"}
+#: SGLang: kinds of state that a backend cuts anew for another attention TP, and since which release.
+RESHAPED: Final[Since] = {
+    ("mamba", "mooncake"): "0.5.9",
+    ("mamba", "nixl"): "0.5.11",
+    ("mamba", "mori"): "0.5.12",
+    ("swa", "mooncake"): "0.5.22",
+    ("swa", "nixl"): "0.5.22",
+}
+
+
+def release(version: str | None) -> tuple[int, ...] | None:
+    """`0.5.16.post1` → (0, 5, 16, 1), as releases are ordered; None for nightlies, candidates and no version at all."""
+    match = _RELEASE.fullmatch(version or "")
+    if match is None:
+        return None
+    major, minor, patch = (*map(int, match[1].split(".")), 0)[:3]
+    return major, minor, patch, int(match[2] or 0)
+
+
+def brought_by(table: Since, kind: str, backend: str, *versions: str | None) -> str | None:
+    """The release that brought it, where one of these versions is older than that; None where all have it."""
+    for (pattern, name), since in table.items():
+        if name == backend and fnmatchcase(kind, pattern):
+            wanted = release(since)
+            known = [found for version in versions if (found := release(version)) is not None]
+            return since if wanted is not None and any(found < wanted for found in known) else None
+    return None
