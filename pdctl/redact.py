@@ -128,34 +128,59 @@ def _is_secret_pair(name: str) -> bool:
     return re.fullmatch(r"[\w.-]+", name) is not None and sounds_secret(name)
 
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)(?:[^\s/?#\"'<>]*|[^\s/?#\"'<>@]*:(?!\d+/)[^\s\"'<>]*)@")
+# Whatever the text, in linear time: a name is tried from its beginning only, a value read only behind a secret's name.
+_URL = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*+://")
+_URL_END = re.compile(r"[\s\"'<>]")
+_LONGEST_USER = 2048
 _SCHEME = re.compile(r"(?P<scheme>\b(?:Bearer|Basic)\s+)[A-Za-z0-9+/=._~-]{6,}")
-_PAIR = re.compile(
-    r"(?P<name>[A-Za-z_][\w.-]*)(?P<quote>[\"']?)(?P<is>\s*(?:=|:)\s*)"
-    r"(?:(?P<open>[\"'])(?P<quoted>(?:\\.|(?!(?P=open)).)*)|(?P<bare>[^\s,;&\"'(){}\[\]]+))"
-)
+_NAME = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)(?P<quote>[\"']?)(?P<is>\s{0,3}[=:]\s{0,3})")
+_VALUE = re.compile(r"(?P<open>[\"'])(?P<quoted>(?:\\.|(?!(?P=open)).)*+)|(?P<bare>[^\s,;&\"'(){}\[\]]++)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?%?")
 
 
 def hide(text: str) -> str:
     """A text as it may be shown: without the passwords of URLs, and the values of pairs whose name sounds secret."""
-    if "://" in text:
-        text = _URL.sub(rf"\g<scheme>{HIDDEN}@", text)
-    text = _SCHEME.sub(rf"\g<scheme>{HIDDEN}", text)
+    text = _SCHEME.sub(rf"\g<scheme>{HIDDEN}", _without_users(text) if "://" in text else text)
     parts, at = [], 0
-    while (pair := _PAIR.search(text, at)) is not None:
-        opens = pair.end("open") if pair["open"] else pair.end("is")
-        parts.append(text[at:opens])
-        at = opens  # what is not secret itself may hold a pair that is
-        if _is_secret(pair):
-            parts.append(HIDDEN)
-            at = pair.end("quoted" if pair["open"] else "bare")
+    for pair in _NAME.finditer(text):
+        if pair.start() < at or not sounds_secret(pair["name"]):
+            continue
+        value = _VALUE.match(text, pair.end())
+        if value is not None and not _is_prose(pair, value):
+            begin, at, start = *value.span("quoted" if value["open"] else "bare"), at
+            parts += [text[start:begin], HIDDEN if begin < at else ""]
     return "".join([*parts, text[at:]])
 
 
-def _is_secret(pair: re.Match[str]) -> bool:
-    value = pair["quoted"] if pair["open"] else pair["bare"]
-    return bool(value) and value not in ("Bearer", "Basic") and sounds_secret(pair["name"]) and not _is_prose(pair)
+def _without_users(text: str) -> str:
+    """URLs without user and password. A password that holds a slash is known by the colon before it, if no port is."""
+    parts, at = [], 0
+    for scheme in _URL.finditer(text):
+        begin = scheme.end()
+        if begin < at:
+            continue
+        blank = _URL_END.search(text, begin, begin + _LONGEST_USER)
+        url = text[begin : blank.start() if blank else begin + _LONGEST_USER]
+        authority = re.split("[/?#]", url, maxsplit=1)[0]
+        password = authority.partition(":")[2]
+        within = url if password and not password.isdigit() else authority
+        user = within.rfind("@")
+        if user >= 0:
+            parts += [text[at:begin], HIDDEN]
+            at = begin + user
+    return "".join([*parts, text[at:]])
+
+
+def _is_prose(pair: re.Match[str], value: re.Match[str]) -> bool:
+    """`token: 17`, `key: prefill.args`: words of a log or a message, not a secret with its name."""
+    bare = value["bare"]
+    if bare in ("Bearer", "Basic") or HIDDEN in value[0]:
+        return True
+    if bare is None or pair["quote"]:
+        return False
+    if _NUMBER.fullmatch(bare):
+        return True
+    return ":" in pair["is"] and (pair["name"].lower() in _PLAIN_NAMES or bare in _SENTENCE)
 
 
 _PLAIN_NAMES = frozenset(("key", "keys", "token", "auth", "pass", "pat"))
@@ -163,12 +188,3 @@ _PLAIN_NAMES = frozenset(("key", "keys", "token", "auth", "pass", "pat"))
 _SENTENCE = frozenset(
     ("found", "expected", "unknown", "missing", "given", "is", "must", "has", "a", "an", "no", "not", "the")
 )
-
-
-def _is_prose(pair: re.Match[str]) -> bool:
-    """`token: 17`, `key: prefill.args`: words of a log or a message, not a secret with its name."""
-    if pair["open"] or pair["quote"]:
-        return False
-    if _NUMBER.fullmatch(pair["bare"]):
-        return True
-    return ":" in pair["is"] and (pair["name"].lower() in _PLAIN_NAMES or pair["bare"] in _SENTENCE)

@@ -19,7 +19,7 @@ from pdctl.errors import FleetFileError
 from pdctl.inputs import read_input
 
 MAX_BYTES = 1 << 20
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 MAX_DEPTH = 100
 
 _NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
@@ -152,7 +152,7 @@ class _Reader:
             if isinstance(node, yaml.SequenceNode):
                 return [self._at(item, item, (*key, index)) for index, item in enumerate(node.value)]
             self._refuse_old_number(node, key)
-            return self._loader.construct_object(node)
+            return self._constructed(node, key)
 
     def _refuse_old_number(self, node: yaml.Node, key: Key) -> None:
         """YAML 1.1 reads 020 as 16, 1:30 as 90 and 1_6 as 16: whoever wrote that meant something else."""
@@ -160,10 +160,22 @@ class _Reader:
             return
         if _PLAIN_NUMBER.fullmatch(node.value):
             return
-        read = self._loader.construct_object(node)
+        read = self._constructed(node, key)
         message = f"{_dotted(key)}: found {node.value}, which YAML reads as {read}"
         hint = f'write {read}, or "{node.value}" in quotes where text is meant'
         raise self._fault(node, message, "PD0004", hint)
+
+    def _constructed(self, node: yaml.Node, key: Key) -> Any:
+        """What YAML makes of a node; numbers of thousands of digits and days that no month has are refused."""
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (ValueError, OverflowError):
+            found = str(node.value)
+            shown = found if len(found) <= 40 else f"{found[:37]}… ({len(found)} characters)"
+            kind = node.tag.rpartition(":")[2]
+            raise self._fault(
+                node, f"{_dotted(key)}: found {shown}, which is no {kind} that can be read", "PD0004"
+            ) from None
 
     def _at(self, mark: yaml.Node, node: yaml.Node, key: Key) -> Any:
         self._document.lines[key] = _line(mark)
@@ -178,7 +190,7 @@ class _Reader:
                 for source in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
                     merged = {**self._merged(source, key), **merged}
                 continue
-            name = self._loader.construct_object(name_node, deep=True)
+            name = self._constructed(name_node, key)
             if not isinstance(name, Hashable):
                 raise self._fault(name_node, "a key must be a word", "PD0006")
             if not isinstance(name, str):

@@ -214,14 +214,16 @@ def make_fabric(options: EngineOptions) -> Fabric:
 def session_options(options: EngineOptions) -> Options:
     """The session's options: listening where HTTP does, with what `--session` sets. InputError PD3044.
 
-    The secret comes from the environment, where no other user can read it; one in `--session` counts more.
+    The secret comes from the environment, where no other user can read it, and from nowhere else (PD0043).
     """
     given = dict(pair.partition("=")[::2] for pair in options.session)
     known = Options.__struct_fields__
-    where = "--session secret" if "secret" in given else SECRET
-    secret = given.pop("secret", os.environ.get(SECRET))
+    if "secret" in given:
+        message = "a secret in a command line, which everybody on the host can read"
+        raise InputError(message, where="--session secret", code="PD0043", hint=f"give it in the variable {SECRET}")
+    secret = os.environ.get(SECRET)
     if secret == "":
-        raise InputError("an empty secret is none", where=where, code="PD3044", hint="leave it out, or give one")
+        raise InputError("an empty secret is none", where=SECRET, code="PD3044", hint="leave it out, or give one")
     for name in given:
         if name not in known:
             raise InputError(

@@ -60,7 +60,7 @@ def test_a_key_given_twice_is_refused_with_both_lines() -> None:
         ("a:\n  <<: 3\n", "f.yaml:2", "`<<` takes a mapping"),
         ("[" * 5000, "f.yaml:1", "nested too deeply"),
         ("a:\n  " + "- " * 500 + "x\n", "f.yaml:2", "nested too deeply"),
-        ("a: [" + "1," * 20_000 + "]\n", "f.yaml:1", "holds more than 20000 values"),
+        ("a: [" + "1," * 20_000 + "]\n", "f.yaml:1", "holds more than 10000 values"),
         ("a: 1\n".encode("utf-16"), "f.yaml:1", "the file is UTF-16"),
         ("a: 1\n".encode("utf-32"), "f.yaml:1", "the file is UTF-32"),
         ("a: \x00\n", "f.yaml:1", "the control character U+0000"),
@@ -94,6 +94,24 @@ def test_numbers_of_yaml_1_1_are_refused_with_what_they_would_be(value: str, rea
     assert (error.code, error.where) == ("PD0004", "f.yaml:2")
     assert error.message.startswith("a.page_size")
     assert error.message.endswith(f"found {value}, which YAML reads as {read}")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("9" * 5000, "int"),
+        ("-" + "9" * 5000, "int"),
+        ("2026-13-45", "timestamp"),
+        ("!!int x", "int"),
+        ("!!float x", "float"),
+    ],
+)
+@pytest.mark.parametrize("text", ["a:\n  b: {}\n", "a:\n  - {}\n"])
+def test_a_value_that_yaml_itself_cannot_make_is_told_where_it_stands(value: str, kind: str, text: str) -> None:
+    error = fault(text.format(value))
+    assert (error.code, error.where) == ("PD0004", "f.yaml:2")
+    assert error.message.endswith(f"which is no {kind} that can be read")
+    assert len(error.message) < 120
 
 
 def test_ordinary_numbers_and_quoted_ones_are_taken() -> None:

@@ -56,19 +56,19 @@ def test_session_options_are_checked_by_name_and_type() -> None:
         assert caught.value.code == "PD3044"
 
 
-def test_the_secret_comes_from_the_environment_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.code("PD0043")
+def test_the_secret_comes_from_the_environment_and_from_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PDCTL_TRANSFER_SECRET", raising=False)
     assert session_options(DEFAULT).secret is None
     monkeypatch.setenv("PDCTL_TRANSFER_SECRET", "of the fleet")
     assert session_options(DEFAULT).secret == b"of the fleet"
-    assert session_options(replace(DEFAULT, session=("secret=a word, as it is",))).secret == b"a word, as it is"
+    with pytest.raises(InputError, match="everybody on the host can read") as caught:
+        session_options(replace(DEFAULT, session=("secret=mine",)))
+    assert (caught.value.code, caught.value.where) == ("PD0043", "--session secret")
 
 
 @pytest.mark.code("PD3044")
 def test_an_empty_secret_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="empty secret") as caught:
-        session_options(replace(DEFAULT, session=("secret=",)))
-    assert caught.value.where == "--session secret"
     monkeypatch.setenv("PDCTL_TRANSFER_SECRET", "")
     with pytest.raises(InputError, match="empty secret") as caught:
         session_options(DEFAULT)

@@ -80,6 +80,15 @@ def test_a_secret_that_the_file_gives_counts_more_and_is_no_argument_either() ->
     assert not any("ours" in word or "secret" in word for unit in plan.units for word in unit.argv)
 
 
+@pytest.mark.code("PD0043")
+@pytest.mark.parametrize("args", ["[--session, secret=mine]", "[--session=secret=mine]", "[--sess, secret=]"])
+def test_a_secret_in_the_args_is_refused_where_it_stands(args: str) -> None:
+    with pytest.raises(InputError, match="everybody on the host can read") as caught:
+        make_plan(load(prefill=f"{{args: {args}}}"))
+    assert (caught.value.code, caught.value.where) == ("PD0043", "f.yaml:6")
+    assert "mine" not in str(caught.value)
+
+
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_engines_with_protocols_of_their_own_cost_no_secret(engine: str, tmp_path: Path) -> None:
     """None is drawn for them, and none lies in the environment of programs that do not know it."""
