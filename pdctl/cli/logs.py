@@ -1,5 +1,6 @@
 """`pdctl logs`."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,26 +12,50 @@ from pdctl.errors import InputError
 
 def command(
     fleet: FleetArgument = None,
-    unit: Annotated[str | None, typer.Argument(help="A unit, such as prefill-0; all of them if left out.")] = None,
+    units: Annotated[
+        list[str] | None, typer.Argument(metavar="[UNIT]...", help="Units, such as prefill-0; all if left out.")
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more is written, until Ctrl-C.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last lines of each.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="10m|TIME", help="Only what is not older: 30s, 10m, 2h, 1d ago; 11:30; 2026-12-01T11:30."),
+    ] = None,
 ) -> None:
-    """Print or follow the log of a unit, or of all.
+    """Print or follow the logs of some units, or of all.
 
-    With more than one unit each line begins with its name.
+    With more than one unit each line begins with its name, and lines come in the order of the times that they carry.
     """
     from pdctl.launch.local import LocalLauncher
     from pdctl.launch.state import FleetFolder
     from pdctl.up.logs import follow_logs, print_logs
+    from pdctl.up.units import refuse_unknown
 
+    begin = _moment(since)
     name = fleet_name(given_or_here(fleet))
     folder = FleetFolder(name)
     launcher = LocalLauncher(folder.units)
     state = folder.read()
-    known = [entry.name for entry in state.units if entry.name in launcher.known()] if state else list(launcher.known())
-    if unit is not None and unit not in known:
-        raise InputError(f"{name} has no unit {unit}", code="PD3015", hint=f"it has {', '.join(known) or 'none'}")
-    logs: dict[str, Path] = {one: launcher.log(one) for one in ([unit] if unit else known)}
-    offsets = print_logs(logs, tail, typer.echo)
+    known = [entry.name for entry in state.units] if state else list(launcher.known())
+    for unit in units or ():
+        refuse_unknown(name, unit, known)
+        if unit not in launcher.known():
+            hint = f"`pdctl status {name}` says how far `up` is"
+            raise InputError(f"{unit} has not been started yet", code="PD3015", hint=hint)
+    logs: dict[str, Path] = {one: launcher.log(one) for one in (units or known)}
+    offsets = print_logs(logs, tail, typer.echo, begin)
     if follow:
         follow_logs(logs, offsets, typer.echo)
+
+
+def _moment(since: str | None) -> float | None:
+    """Unix time. Raises InputError (PD0026)."""
+    if since is None:
+        return None
+    from pdctl.up.merged import moment
+
+    found = moment(since, datetime.now())
+    if found is None:
+        hint = "30s, 10m, 2h or 1d ago, 11:30 of today, or 2026-12-01T11:30"
+        raise InputError(f'found "{since}", expected a length or a time', where="--since", code="PD0026", hint=hint)
+    return found

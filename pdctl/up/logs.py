@@ -1,40 +1,69 @@
-"""Logs of units, printed once or followed."""
+"""Logs of units, printed once or followed; those of several units by time, each line with its unit."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
+
+from pdctl.up.merged import in_order, offset_of_last, offset_since, time_before
 
 POLL_S = 0.2
 
 Write = Callable[[str], None]
 
 
-def print_logs(logs: Mapping[str, Path], lines: int | None, write: Write) -> dict[str, int]:
-    """Write each log, or its last lines; how far each was read. Logs may be larger than memory."""
-    offsets = dict.fromkeys(logs, 0)
-    for name, path in logs.items():
-        if not path.exists():
-            continue
-        with path.open("rb") as file:
-            for line in file if lines is None else deque(file, maxlen=lines):
-                write(_labelled(name, line.decode("utf-8", "replace").rstrip("\r\n"), logs))
-            offsets[name] = file.tell()
-    return offsets
+def print_logs(logs: Mapping[str, Path], lines: int | None, write: Write, since: float | None = None) -> dict[str, int]:
+    """Write each log, or its last lines, or what is not older than `since`; how far each was read.
+
+    Logs may be larger than memory. One of which no line carries a time is written whole.
+    """
+    now = datetime.now()
+    read = {name: _Reader(path, lines, since, now) for name, path in logs.items() if path.exists()}
+    if len(logs) == 1:
+        for one in read.values():
+            for line in one:
+                write(line)
+    else:
+        begin = {name: time_before(one.path, one.offset, now) for name, one in read.items()}
+        for name, line in in_order(read, now, begin):
+            write(_labelled(name, line, logs))
+    return dict.fromkeys(logs, 0) | {name: one.offset for name, one in read.items()}
+
+
+class _Reader:
+    """The last lines of a log, or those from a moment on; `offset` is how far it was read."""
+
+    def __init__(self, path: Path, lines: int | None, since: float | None, now: datetime) -> None:
+        self.path = path
+        last = offset_of_last(path, lines) if lines is not None else 0
+        self.offset = max(last, (offset_since(path, since, now) or 0) if since is not None else 0)
+
+    def __iter__(self) -> Iterator[str]:
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            for line in file:
+                self.offset += len(line)
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
 
 
 def follow_logs(logs: Mapping[str, Path], offsets: dict[str, int], write: Write) -> None:
     """Write what is added to the logs, whole lines only, until interrupted. A log that is begun anew is read anew."""
     while True:
-        for name, path in logs.items():
-            if path.exists() and path.stat().st_size < offsets[name]:
-                offsets[name] = 0
-            content = _read(path, offsets[name])
-            whole = content[: content.rfind(b"\n") + 1]
-            offsets[name] += len(whole)
-            for line in whole.decode("utf-8", "replace").splitlines():
-                write(_labelled(name, line, logs))
+        now = datetime.now()
+        added = {name: _added(name, path, offsets) for name, path in logs.items()}
+        for name, line in in_order(added, now) if len(logs) > 1 else ((n, line) for n in added for line in added[n]):
+            write(_labelled(name, line, logs))
         time.sleep(POLL_S)
+
+
+def _added(name: str, path: Path, offsets: dict[str, int]) -> list[str]:
+    """Whole lines that were written since this was last asked."""
+    if path.exists() and path.stat().st_size < offsets[name]:
+        offsets[name] = 0
+    content = _read(path, offsets[name])
+    whole = content[: content.rfind(b"\n") + 1]
+    offsets[name] += len(whole)
+    return whole.decode("utf-8", "replace").splitlines()
 
 
 def _read(path: Path, offset: int) -> bytes:

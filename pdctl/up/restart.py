@@ -1,15 +1,15 @@
 """Restarting units of a fleet that is up, by the machinery of `up`: drained first, started in order, proved again."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
-from pdctl.errors import GateError, InputError
+from pdctl.errors import GateError
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.state import DOWN, FleetFolder, FleetState
 from pdctl.up.context import Events
 from pdctl.up.converge import Decision
 from pdctl.up.drain import DRAIN_S
 from pdctl.up.runner import bring_up
+from pdctl.up.units import refuse_unknown
 
 ASKED = "as asked"
 
@@ -31,15 +31,6 @@ def restart(
         refuse_unknown(loaded.fleet.name, unit, known)
     again = dict.fromkeys(units or known, ASKED)
     return bring_up(loaded, events=events, again=again, approve=_as_it_runs, drain_s=drain_s)
-
-
-def refuse_unknown(fleet: str, unit: str, known: Sequence[str]) -> None:
-    """Raises InputError (PD3015) for a unit that is none of the known ones, with the nearest."""
-    if unit in known:
-        return
-    close = get_close_matches(unit, known, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(known) or 'none'}"
-    raise InputError(f"{fleet} has no unit {unit}", code="PD3015", hint=hint)
 
 
 def _as_it_runs(decision: Decision) -> None:
