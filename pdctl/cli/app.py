@@ -7,9 +7,25 @@ parameters typer turns into options, and which returns its exit status (None: 0)
 
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pdctl.cli.verbosity import options, strip
 
 USAGE_ERROR = 2
+ENVIRONMENT = {
+    "XDG_STATE_HOME": "state of fleets, in its folder pdctl (~/.local/state)",
+    "XDG_CACHE_HOME": "what is shipped and built, likewise (~/.cache)",
+    "PDCTL_SSH": 'the SSH client\'s command, such as "ssh -F lab/config"',
+    "PDCTL_SGLANG_PYTHON": "interpreter of SGLang's engines without an environment",
+    "PDCTL_VLLM_PYTHON": "likewise of vLLM's",
+    "PDCTL_PLUGIN": "off: engines do without pdctl's plugin",
+    "PDCTL_TRANSFER_SECRET": "what reference engines sign with; `up` draws one",
+    "PDCTL_DEBUG": "1: the traceback of an error",
+    "NO_COLOR": "no colour, no movement; TERM=dumb does the same",
+    "COLUMNS": "the width of tables where there is no terminal",
+}
+"""Variables that an operator may set."""
+_MORE = "`pdctl --help` lists what every exit status means, and environment variables."
 
 
 class Command(NamedTuple):
@@ -45,7 +61,7 @@ COMMANDS = (
 def main(argv: Sequence[str]) -> int:
     """Run `pdctl ARGV` and return its exit status. Never raises; never shows a traceback unless PDCTL_DEBUG is set."""
     try:
-        status = _dispatch(list(argv))
+        status = _dispatch(strip(list(argv)))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
@@ -67,13 +83,14 @@ def _dispatch(argv: list[str]) -> int:
             sys.stdout.write(f"pdctl {__version__}\n")
             return 0
         case ["help", name, *_]:
-            return _run(_find(name), ["--help"])
+            return _run(find(name), ["--help"])
         case [name, *rest]:
-            return _run(_find(name), rest)
+            return _run(find(name), rest)
     return USAGE_ERROR
 
 
-def _find(name: str) -> Command:
+def find(name: str) -> Command:
+    """The row of this name. Raises InputError with the nearest."""
     for command in COMMANDS:
         if command.name == name:
             return command
@@ -82,7 +99,11 @@ def _find(name: str) -> Command:
     from pdctl.errors import InputError
 
     kind = "option" if name.startswith("-") else "command"
-    names = ["--help", "--version"] if kind == "option" else ["help", *(command.name for command in COMMANDS)]
+    names = (
+        ["--help", "--version", "--quiet", "--verbose"]
+        if kind == "option"
+        else ["help", *(command.name for command in COMMANDS)]
+    )
     close = get_close_matches(name, names, n=1)
     hint = f'did you mean "{close[0]}"?' if close else "`pdctl --help` lists the commands"
     raise InputError(f'no {kind} "{name}"', where="pdctl", hint=hint)
@@ -90,6 +111,12 @@ def _find(name: str) -> Command:
 
 def _run(command: Command, args: list[str]) -> int:
     """Parse `args` as the parameters of the command's function say, and call it."""
+    status = parser_of(command).main(args=args, prog_name=f"pdctl {command.name}", standalone_mode=False)
+    return status if isinstance(status, int) else 0
+
+
+def parser_of(command: Command) -> Any:
+    """What typer makes of the command's function."""
     import gc
     import inspect
     from importlib import import_module
@@ -101,12 +128,12 @@ def _run(command: Command, args: list[str]) -> int:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
     help_text = inspect.getdoc(module.command) or command.help
-    app.command(command.name, help=help_text, context_settings=settings)(module.command)
+    app.command(command.name, help=help_text, epilog=_MORE, context_settings=settings)(module.command)
     parser = typer.main.get_command(app)
+    parser.params.extend(options())
     gc.freeze()
     gc.enable()
-    status = parser.main(args=args, prog_name=f"pdctl {command.name}", standalone_mode=False)
-    return status if isinstance(status, int) else 0
+    return parser
 
 
 def _overview() -> str:
@@ -127,9 +154,13 @@ def _overview() -> str:
         "Options:",
         f"  {'--version':<{width}}  Print the version",
         f"  {'--help':<{width}}  This text; after a command, that command's",
+        f"  {'-q, -v':<{width}}  No progress; also what is run and asked",
         "",
         "Exit status: 0 all held, 1 pdctl or its surroundings failed, 2 unusable input,",
         "3 an error was found, 4 only warnings (with --fail-on warning), 130",
         "interrupted, 141 the reader of the output has gone.",
+        "",
+        "Environment:",
+        *(f"  {name:<21}  {says}" for name, says in ENVIRONMENT.items()),
     ]
     return "\n".join(lines) + "\n"

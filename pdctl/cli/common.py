@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pdctl.cli.output import note
+from pdctl.cli.verbosity import tell
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.names import NAME_PATTERN
 from pdctl.launch.state import FleetFolder, known_fleets
@@ -46,7 +46,7 @@ def given_or_here(fleet: str | None) -> str:
         return fleet
     found = [name for name in HERE if Path(name).is_file()]
     if len(found) == 1:
-        note(f"{found[0]} of this folder:")
+        tell(f"{found[0]} of this folder:")
         return found[0]
     if found:
         raise InputError(f"{' and '.join(found)} are both here", where="FLEET", code="PD0024", hint="give one of them")

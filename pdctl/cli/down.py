@@ -10,10 +10,22 @@ def command(fleet: FleetArgument = None, output: FormatOption = Format.table) ->
 
     May be repeated. The logs stay until the fleet is brought up again.
     """
+    from pdctl.cli.ending import Ending, running
+    from pdctl.cli.progress import watcher
+    from pdctl.launch.local import LocalLauncher
+    from pdctl.launch.state import FleetFolder
     from pdctl.up.takedown import bring_down
 
     name = fleet_name(given_or_here(fleet))
-    ended = bring_down(name)
+    folder = FleetFolder(name)
+    launcher = LocalLauncher(folder.units)
+    names = running(launcher)
+    watch = watcher(max(map(len, names), default=0))
+    try:
+        with Ending(launcher, names, watch):
+            ended = bring_down(name)
+    finally:
+        watch.close()
     says = f"{name} is down" + (f"; ended {', '.join(ended)}" if ended else "; nothing was running")
     with done_anyway(clean(says)):
         if output is Format.json:

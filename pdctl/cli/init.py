@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from pdctl.cli.output import note, result
+from pdctl.cli.output import result
+from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
 from pdctl.fleet.names import NAME_PATTERN
 
@@ -46,7 +47,7 @@ def command(
         return
     _write(file, text)
     result(f"wrote {file}")
-    note(f"  pdctl check {file} · pdctl up {file}")
+    tell(f"  pdctl check {file} · pdctl up {file}")
 
 
 def _folder(model: str) -> str:

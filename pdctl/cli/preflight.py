@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pdctl.cli.output import note
+from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _of_fleet(path: Path, probe: bool) -> "tuple[Outcome, ...]":
         return outcomes
     from pdctl.preflight.probe import probe_fleet
 
-    return (*outcomes, *probe_fleet(loaded, snapshot, note))
+    return (*outcomes, *probe_fleet(loaded, snapshot, tell))
 
 
 def _report_when_ready(look: "Callable[[], tuple[Outcome, ...]]", wait: float, ignore: frozenset[str]) -> "Report":
@@ -113,5 +113,5 @@ def _report_when_ready(look: "Callable[[], tuple[Outcome, ...]]", wait: float, i
         left = begun + wait - time.monotonic()
         if report.ok or left <= 0:
             return report
-        note(f"{report.summary.error} errors, again in {min(BETWEEN_TRIES, left):.0f} s, for {left:.0f} s more")
+        tell(f"{report.summary.error} errors, again in {min(BETWEEN_TRIES, left):.0f} s, for {left:.0f} s more")
         time.sleep(min(BETWEEN_TRIES, left))

@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from pdctl.cli.output import colourful, note, paint, width_of
+from pdctl.cli.output import paint, width_of
+from pdctl.cli.verbosity import tell, watched
 from pdctl.launch.state import PhaseEntry
 from pdctl.redact import clean_line
 from pdctl.up.diff import Step
@@ -34,22 +35,22 @@ class Lines:
         """What is waited for, once."""
         if text != self._said:
             self._said = text
-            note(f"  {'':<{self._width}}  {text} …")
+            tell(f"  {'':<{self._width}}  {text} …")
 
     def phase_ended(self, entry: PhaseEntry) -> None:
         """The phase's line."""
         self.phases += 1
-        note(*phase_line(entry, self._width))
+        tell(*phase_line(entry, self._width))
 
     def cleaning(self, text: str) -> None:
         """One line."""
-        note(f"{text} …")
+        tell(f"{text} …")
 
     def decided(self, steps: Sequence[Step]) -> None:
         """What is to change, one line a difference; kept for whoever asks afterwards."""
         self.steps = tuple(steps)
         for line in change_lines(steps):
-            note(line)
+            tell(line)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -116,7 +117,7 @@ class Spinner(Lines):
 
 def watcher(width: int) -> Lines:
     """The right one for standard error."""
-    return Spinner(width) if colourful(sys.stderr) else Lines(width)
+    return Spinner(width) if watched() else Lines(width)
 
 
 def change_lines(steps: Sequence[Step]) -> list[str]:

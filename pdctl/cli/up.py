@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from pdctl.cli.common import DrainOption, Format, FormatOption, given_or_here
-from pdctl.cli.output import done_anyway, note, result, result_json
+from pdctl.cli.output import done_anyway, result, result_json
+from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
 
 
@@ -60,7 +61,7 @@ def say(state: Any, watch: Any, output: Format) -> None:
         else:
             result(says)
     if output is Format.table and not unchanged:
-        note(f"  pdctl status {state.fleet} · pdctl logs {state.fleet} · pdctl down {state.fleet}")
+        tell(f"  pdctl status {state.fleet} · pdctl logs {state.fleet} · pdctl down {state.fleet}")
 
 
 def _check_names(names: list[str]) -> None:

@@ -5,11 +5,13 @@ are private: no proxy from the environment is used, and no redirect is followed.
 """
 
 import json
+import logging
 from typing import Any, Final
 
 from pdctl.engines.deadline import Deadline
-from pdctl.redact import clean_line
+from pdctl.redact import clean_line, hide
 
+_LOG: Final = logging.getLogger(__name__)
 LIMIT_BYTES: Final = 2 << 20
 """Of an answer, unless said: as objects in memory it may become thirty times as much."""
 _SHOWN: Final = 300
@@ -51,11 +53,15 @@ def request(
         content = json.dumps(body).encode()
     verb = method or ("GET" if body is None else "POST")
     try:
-        return exchange(verb, url, headers, content, Deadline(deadline_s), limit_bytes)
+        status, answer = exchange(verb, url, headers, content, Deadline(deadline_s), limit_bytes)
     except Oversized:
         raise Unreachable(f"{url}: an answer of more than {_bytes(limit_bytes)}") from None
     except (OSError, ValueError) as error:
-        raise Unreachable(f"{url}: {_reason(error, deadline_s)}") from error
+        reason = _reason(error, deadline_s)
+        _LOG.debug("%s %s: %s", verb, hide(url), reason)
+        raise Unreachable(f"{url}: {reason}") from error
+    _LOG.debug("%s %s: HTTP %d", verb, hide(url), status)
+    return status, answer
 
 
 def get_json(url: str, deadline_s: float = 10.0, *, key: str | None = None, limit_bytes: int = LIMIT_BYTES) -> Any:

@@ -4,6 +4,7 @@ The client is the operator's: their configuration, agent, jump hosts and known h
 (`BatchMode`), and strict about host keys. `PDCTL_SSH` replaces the command, as in `PDCTL_SSH="ssh -F lab/config"`.
 """
 
+import logging
 import os
 import shlex
 import subprocess
@@ -14,7 +15,9 @@ from msgspec import Struct
 
 from pdctl.errors import HostError
 from pdctl.python import environment
+from pdctl.redact import hide_argv
 
+_LOG = logging.getLogger(__name__)
 LOCAL_NAMES = ("", "localhost", "127.0.0.1", "::1")
 SSH_OPTIONS = (
     "BatchMode=yes",
@@ -107,6 +110,7 @@ def host_exec(name: str) -> HostExec:
 
 
 def _run(host: str, argv: Sequence[str], env: Mapping[str, str], stdin: bytes, timeout: float) -> Done:
+    _LOG.debug("runs for %s: %s", host, shlex.join(hide_argv(argv)))
     try:
         done = subprocess.run(list(argv), input=stdin, capture_output=True, timeout=timeout, check=False, env=dict(env))
     except FileNotFoundError as error:

@@ -1,8 +1,10 @@
 """Units on this machine, each under its guard."""
 
 import json
+import logging
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +25,9 @@ from pdctl.launch.identity import Seen, guards, ours
 from pdctl.launch.outlet import shift
 from pdctl.launch.record import StateError, UnitRecord, UnwritableError, read, write
 from pdctl.launch.steps import run_all
+from pdctl.redact import hide_argv
+
+_LOG = logging.getLogger(__name__)
 
 START_S = 20.0
 STOP_S = 30.0
@@ -47,6 +52,7 @@ class LocalLauncher:
             output = self._new_log(unit.name)
         except OSError as error:
             raise UnwritableError(folder, error) from error
+        _LOG.debug("starts %s: %s", unit.name, shlex.join(hide_argv(unit.argv)))
         with suppress(OSError):  # it is there for words alone
             started.keep(folder, unit)
         ready, told = os.pipe()
@@ -94,6 +100,8 @@ class LocalLauncher:
         GateError: PD3014 before anything is done, PD3017 for what cannot be killed; UnwritableError (PD3016).
         """
         private.check(self.root, *(self.root / name for name in names))
+        if names:
+            _LOG.debug("ends %s", ", ".join(names))
         records = {name: self._record_or_none(name) for name in names}
         guards = {name: guard for name in names if (guard := self._guard(name, records[name])) is not None}
         for guard in guards.values():

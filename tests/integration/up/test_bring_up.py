@@ -33,6 +33,8 @@ def test_a_fleet_comes_up_serves_and_goes_without_a_trace(fleet: Fleet) -> None:
     assert "fake decode begins" in fleet.run("logs", fleet.name, "decode-0").stdout
     down = fleet.down()
     assert (down.returncode, down.stdout) == (0, "fake is down; ended decode-0, prefill-0, router\n")
+    ended = [line.split()[1] for line in down.stderr.splitlines() if line.startswith("✓")]
+    assert (ended[0], sorted(ended)) == ("router", ["decode-0", "prefill-0", "router"]), "a line as each is gone"
     assert fleet.left() == []
     assert fleet.down().stdout == "fake is down; nothing was running\n"
     assert fleet.run("status", fleet.name).returncode == 3
@@ -247,7 +249,7 @@ def test_logs_of_an_unknown_unit(fleet: Fleet) -> None:
     assert fleet.up().returncode == 0
     logs = fleet.run("logs", fleet.name, "decode-9")
     assert logs.returncode == 2
-    assert "error PD3015  fake has no unit decode-9\n  it has prefill-0, decode-0, router\n" in logs.stderr
+    assert "error PD3015  fake has no unit decode-9\n  did you mean" in logs.stderr
 
 
 def test_logs_follow_what_is_written(fleet: Fleet) -> None:
@@ -294,7 +296,8 @@ def test_a_result_that_cannot_be_printed_changes_nothing_of_what_was_done(fleet:
 
 
 def test_json_goes_to_standard_output_alone(fleet: Fleet) -> None:
-    up = fleet.up("-o", "json")
+    up = fleet.up("-o", "json", "-q")
+    assert up.stderr == ""
     document = json.loads(up.stdout)
     assert document["phase"] == "up"
     assert [phase["name"] for phase in document["phases"]] == list(NAMES)

@@ -23,8 +23,10 @@ def given(fleet: Fleet, unit: str) -> str | None:
 
 
 def test_it_is_handed_over_by_environment_and_told_to_nobody(fleet: Fleet) -> None:
-    up = fleet.up()
+    up = fleet.up("-v")
     assert up.returncode == 0, up.stderr
+    assert "· starts decode-0: " in up.stderr
+    assert "/health: HTTP 200\n" in up.stderr
     secret = drawn(fleet)
     assert (given(fleet, "prefill-0"), given(fleet, "decode-0"), given(fleet, "router")) == (secret, secret, None)
     assert all(secret not in Path(f"/proc/{pid}/cmdline").read_text() for pid in fleet.left())
