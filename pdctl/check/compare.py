@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from pdctl_transfer.layout.manifest import Entry, Manifest
+from pdctl_transfer.layout.manifest import SETTINGS, Entry, Manifest
 from pdctl_transfer.layout.pairing import locate
 from pdctl_transfer.rules.pair import FIELDS, field_value, shown
 
 #: What a running engine may know and a derivation not, or the reverse.
 ONE_SIDED = frozenset(
     {"engine_version", "transfer_version", "config_digest", "family", "kv_layout", "speculative", "model"}
+    | {"values_digest", "transfer_mode", *SETTINGS}
 )
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from pdctl_transfer.layout.manifest import SETTINGS
 from pdctl_transfer.rules import Evidence
 
 #: Dotted keys of a manifest and what rules call them.
@@ -22,6 +23,8 @@ NAMES: Final[Mapping[str, str]] = {
     "kv_cache_dtype": "kv_cache_dtype",
     "kv_layout": "kv_layout",
     "speculative": "speculative",
+    "model.values_digest": "values_digest",
+    **{f"settings.{name}": name for name in SETTINGS},
 }
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')

@@ -114,7 +114,7 @@ def _split(words: list[str], *, derives: bool) -> tuple[str | None, list[str]]:
 def _derive(
     engine: str, role: Role | None, model: str | None, given: dict[str, Any], platform: str | None, flags: list[str]
 ) -> Derived:
-    from pdctl.derive.flags import apply, refuse_words
+    from pdctl.derive.flags import apply, refuse_other_role, refuse_words
     from pdctl.derive.source import with_draft
 
     for value, option in ((role, "--role"), (model, "--model")):
@@ -141,7 +141,9 @@ def _derive(
     )
     for text in refuse_words(engine, flags):
         note(f"note: {text}")
-    return derive(with_draft(apply(request, flags)))
+    request = apply(request, flags)
+    refuse_other_role(request)
+    return derive(with_draft(request))
 
 
 def _config(model: str, engine: str) -> tuple[Any, str]:

@@ -10,6 +10,7 @@ SGLANG: Final[Mapping[str, str]] = {
     "--attn-dp-size": "dp",
     "--enable-dp-attention": "enable-dp-attention",
     "--attn-cp-size": "cp",
+    "--dcp-size": "dcp",
     "--page-size": "page_size",
     "--kv-cache-dtype": "kv_cache_dtype",
     "--disaggregation-transfer-backend": "backend",
@@ -35,6 +36,7 @@ VLLM: Final[Mapping[str, str]] = {
     "--pipeline-parallel-size": "pp",
     "--data-parallel-size": "replicas",
     "--decode-context-parallel-size": "dcp",
+    "--prefill-context-parallel-size": "pcp",
     "--block-size": "page_size",
     "--kv-cache-dtype": "kv_cache_dtype",
     "--dtype": "dtype",
@@ -75,4 +77,4 @@ CONNECTORS: Final[Mapping[str, str]] = {
     "PdctlConnector": "pdctl",
 }
 #: What vLLM's roles are called here.
-KV_ROLES: Final[Mapping[str, str]] = {"kv_producer": "prefill", "kv_consumer": "decode"}
+KV_ROLES: Final[Mapping[str, str]] = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}

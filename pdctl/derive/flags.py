@@ -100,14 +100,12 @@ def _set(request: Request, name: str, value: str, place: str) -> Request:
     if name == "role":
         if value not in ("prefill", "decode", "null", request.role):
             raise InputError(f"found {value}, expected prefill or decode", where=place)
-        if value in ("prefill", "decode") and value != request.role:
-            raise InputError(f"found {value}, but the side asked for is {request.role}", where=place)
-        return request
+        return _role(request, value, place)
     if name in NUMBERS and name != "replicas":
         return replace(request, **{name: _number(value, place)}, origins=origins)
     if name in ("kv_cache_dtype", "backend"):
         return replace(request, **{name: value}, origins=origins)
-    if name == "replicas":
+    if name in ("replicas", "dcp", "pcp"):
         _number(value, place)
     return replace(request, flags={**request.flags, name: value}, origins=origins)
 
@@ -121,15 +119,32 @@ def _attention_data_parallel(request: Request, enabled: bool) -> Request:
 
 
 def _transfer(request: Request, spoken: Mapping[str, Any], place: str) -> Request:
-    """A connector of vLLM: which backend it is, and that its role is this side's."""
-    role = KV_ROLES.get(str(spoken.get("kv_role")))
-    if role is not None and role != request.role:
-        raise InputError(f"kv_role is {spoken['kv_role']}, but the side asked for is {request.role}", where=place)
+    """A connector of vLLM: which it is, which backend, and the role that it has."""
+    request = _role(request, KV_ROLES.get(str(spoken.get("kv_role"))), place)
     connector = spoken.get("kv_connector")
     if not isinstance(connector, str):
         return request
-    backend = CONNECTORS.get(connector, connector)
-    return replace(request, backend=backend, origins={**request.origins, "backend": f"{place} {connector}"})
+    origins = {**request.origins, "backend": f"{place} {connector}", "connector": place}
+    flags = {**request.flags, "connector": connector}
+    return replace(request, backend=CONNECTORS.get(connector, connector), flags=flags, origins=origins)
+
+
+def _role(request: Request, role: str | None, place: str) -> Request:
+    """The role that flags give the side: judged with the pair (PD1033), where it is not the side's own."""
+    if role in (None, "null"):
+        return request
+    return replace(
+        request, flags={**request.flags, "kv_role": str(role)}, origins={**request.origins, "kv_role": place}
+    )
+
+
+def refuse_other_role(request: Request) -> None:
+    """InputError where one side alone is asked for and its own flags give it the other role."""
+    role = request.flags.get("kv_role", "both")
+    if role not in ("both", request.role):
+        raise InputError(
+            f"found {role}, but the side asked for is {request.role}", where=request.origins.get("kv_role", "--role")
+        )
 
 
 def _number(value: str, place: str) -> int:

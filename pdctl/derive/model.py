@@ -6,7 +6,7 @@ from typing import Final
 from pdctl.derive.config import Config
 from pdctl.derive.families import attention, layers, recurrent, sparse
 from pdctl.derive.geometry import Geometry
-from pdctl_transfer.layout.digest import geometry_digest
+from pdctl_transfer.layout import digest
 
 #: Keys of state that no family here describes. Where one is set, a layout would be a guess.
 UNKNOWN_STATE: Final[Mapping[str, str]] = {
@@ -61,7 +61,12 @@ def read_geometry(config: Config) -> Geometry:
 
 def config_digest(config: Config) -> str:
     """`sha256:…` over the geometry keys of the language model's part, as the engines' plugin takes it."""
-    return geometry_digest(config.data)
+    return digest.geometry_digest(config.data)
+
+
+def values_digest(config: Config) -> str:
+    """`sha256:…` over what the numbers in equal buffers depend on, overrides included."""
+    return digest.values_digest(config.data)
 
 
 def family(config: Config) -> str | None:

@@ -9,7 +9,7 @@ from pdctl import __version__
 from pdctl.derive import buffers
 from pdctl.derive.config import Config
 from pdctl.derive.geometry import Geometry, Gqa, Mla
-from pdctl.derive.model import config_digest, family, read_geometry
+from pdctl.derive.model import config_digest, family, read_geometry, values_digest
 from pdctl.derive.refusal import refuse_page, refuse_undivided
 from pdctl.derive.request import Derived, Request
 from pdctl.derive.shapes import Buffer, Pool, component
@@ -62,7 +62,7 @@ def build(request: Request) -> Derived:
         role=request.role,
         origin="derived",
         engine=Engine("reference", request.engine_version or __version__),
-        model=Model(request.model_name or "model", family(config), config_digest(config)),
+        model=Model(request.model_name or "model", family(config), config_digest(config), values_digest(config)),
         transfer=Transfer(request.backend or "mooncake"),
         parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
         page_size=page,

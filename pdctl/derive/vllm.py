@@ -5,16 +5,17 @@ Read from vLLM 0.32.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from pdctl.derive import buffers
+from pdctl.derive.compared import compared
 from pdctl.derive.config import Config
 from pdctl.derive.drafts import draft_geometry, drafted_tokens
 from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
 from pdctl.derive.geometry import Geometry, Gqa, Mla, Recurrent
-from pdctl.derive.model import config_digest, family, read_geometry
+from pdctl.derive.model import config_digest, family, read_geometry, values_digest
 from pdctl.derive.refusal import refuse_groups, refuse_undivided
 from pdctl.derive.request import Derived, Request
 from pdctl.derive.shapes import Buffer, Pool, component, entries
@@ -43,6 +44,8 @@ LAYOUTS: Final[Mapping[str, str]] = {
 WANT_HND: Final = frozenset({"nixl", "mooncake"})
 #: Backends whose connectors know hybrid caches; with any other, sliding layers are kept like the rest.
 KNOW_HYBRID: Final = frozenset({"nixl", "mooncake", "mori"})
+#: The connector of a backend where none is named.
+CONNECTOR: Final[Mapping[str, str]] = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
 
 
 def build(request: Request) -> Derived:
@@ -66,11 +69,12 @@ def build(request: Request) -> Derived:
         held = drafts if rank == request.pp - 1 else {}
         made = tuple(component(pool, range(*layers), request.attn_tp, held.get(pool.kind)) for pool in target)
         stages.append(Stage(rank, layers, made))
+    stated, origins = compared(request, config, settings.known_to_the_connector())
     manifest = Manifest(
         role=request.role,
         origin="derived",
         engine=Engine("vllm", request.engine_version or VERSION),
-        model=Model(request.model_name or "model", family(config), config_digest(config)),
+        model=Model(request.model_name or "model", family(config), config_digest(config), values_digest(config)),
         transfer=Transfer(settings.backend),
         parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
         page_size=settings.block_size,
@@ -78,8 +82,9 @@ def build(request: Request) -> Derived:
         kv_layout=settings.layout,
         speculative=request.stated_speculative(),
         stages=tuple(stages),
+        settings=stated,
     )
-    return Derived(manifest=manifest, sources=settings.sources, notes=tuple(settings.notes))
+    return Derived(manifest=manifest, sources={**settings.sources, **origins}, notes=tuple(settings.notes))
 
 
 class _Settings:
@@ -107,6 +112,16 @@ class _Settings:
         for name in ("tp", "pp", "cp", "backend", "platform"):
             value = getattr(self, name, None) or getattr(request, name)
             self._say(name, str(value), "vLLM's default")
+
+    @property
+    def hybrid_manager(self) -> bool:
+        """Whether the hybrid KV cache manager is on: unless a flag, the connector or the platform turns it off."""
+        off = "disable-hybrid" in self.request.flags or self.platform == "npu"
+        return self.backend in KNOW_HYBRID and not off
+
+    def known_to_the_connector(self) -> dict[str, Any]:
+        """Settings that follow from the backend where no flag names them."""
+        return {"connector": CONNECTOR.get(self.backend), "hybrid_manager": self.hybrid_manager}
 
     def _say(self, name: str, value: str, source: str) -> None:
         self.sources[name] = Evidence(self.request.origins.get(name, source), value)
@@ -230,8 +245,7 @@ def _item_bytes(pool: Pool, tp: int) -> int:
 
 
 def _pools(geometry: Geometry, settings: _Settings) -> list[Pool]:
-    hybrid = settings.backend in KNOW_HYBRID and "disable-hybrid" not in settings.request.flags
-    apart = geometry.sliding if hybrid and settings.platform != "npu" else None
+    apart = geometry.sliding if settings.hybrid_manager else None
     layers = geometry.full if apart else geometry.attention_layers
     scaled = geometry.index is not None and settings.kv_itemsize == 1
     block = settings.block_size

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from pdctl.check.flag_rules.context_length import check_context_length
-from pdctl.check.flag_rules.kv_sharding import check_decode_cp, check_kv_sharding
+from pdctl.check.flag_rules.kv_sharding import check_kv_sharding
 from pdctl.check.groups import Group
 from pdctl_transfer.rules import Outcome
 
 FlagRule = Callable[[Group, Group], Iterable[Outcome]]
 
-FLAG_RULES: Final[tuple[FlagRule, ...]] = (check_context_length, check_kv_sharding, check_decode_cp)
+FLAG_RULES: Final[tuple[FlagRule, ...]] = (check_context_length, check_kv_sharding)
 
 
 def judge_flags(prefill: Group, decode: Group) -> Iterator[Outcome]:

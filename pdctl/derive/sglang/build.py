@@ -1,8 +1,11 @@
 """SGLang's manifest: pools cut into pipeline stages and attention ranks, drafts on the last stage."""
 
+from msgspec.structs import replace
+
+from pdctl.derive.compared import compared
 from pdctl.derive.config import Config
 from pdctl.derive.geometry import Geometry, Gqa
-from pdctl.derive.model import config_digest, family, read_geometry
+from pdctl.derive.model import config_digest, family, read_geometry, values_digest
 from pdctl.derive.refusal import refuse_groups, refuse_page, refuse_undivided
 from pdctl.derive.request import Derived, Request
 from pdctl.derive.sglang import facts
@@ -53,9 +56,11 @@ def build(request: Request) -> Derived:
         )
         for rank, layers in enumerate(ranges)
     )
+    state = settings.sources.get("mamba_ssm_dtype")
+    stated, origins = compared(request, config, {"state_dtype": state.text if state else None})
     return Derived(
-        manifest=_manifest(request, config, geometry, settings, stages),
-        sources=_sources(request, settings),
+        manifest=replace(_manifest(request, config, geometry, settings, stages), settings=stated),
+        sources={**_sources(request, settings), **origins},
         notes=tuple(notes),
     )
 
@@ -73,7 +78,7 @@ def _manifest(
         role=request.role,
         origin="derived",
         engine=Engine("sglang", request.engine_version or facts.VERSION),
-        model=Model(request.model_name or "model", family(config), config_digest(config)),
+        model=Model(request.model_name or "model", family(config), config_digest(config), values_digest(config)),
         transfer=Transfer(request.backend or "mooncake"),
         parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
         page_size=settings.page_size,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import pdctl
 from pdctl.derive.config import Config
-from pdctl.derive.model import config_digest
+from pdctl.derive.model import config_digest, values_digest
 from pdctl.engines.reference.allocator import Allocator, Place, pages_for
 from pdctl.engines.reference.config import ModelConfig, load_config
 from pdctl.engines.reference.model import CHUNK, Model
@@ -166,12 +166,12 @@ class Engine:
     def manifest(self) -> layout.Manifest:
         """The layout of what is in memory now."""
         options, model, config = self.options, self.model, self.config
-        digest = config_digest(Config(config.raw, config.source))
+        read = Config(config.raw, config.source)
         return layout.Manifest(
             role="decode" if options.role == "decode" else "prefill",
             origin="live",
             engine=layout.Engine(NAME, pdctl.__version__),
-            model=layout.Model(self.name, config.family, digest),
+            model=layout.Model(self.name, config.family, config_digest(read), values_digest(read)),
             transfer=layout.Transfer(options.backend, None),
             parallel=layout.Parallel(attn_tp=options.attn_tp, attn_cp=1, pp=options.pp, dp=options.dp),
             page_size=options.page_size,

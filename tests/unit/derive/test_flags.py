@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pdctl.derive import Request
-from pdctl.derive.flags import apply, apply_environment, parse, refuse_words
+from pdctl.derive.flags import apply, apply_environment, parse, refuse_other_role, refuse_words
 from pdctl.errors import InputError
 from tests.unit.derive.models import LLAMA
 
@@ -103,14 +103,15 @@ def test_connector_names_the_backend_and_the_role() -> None:
     request = apply(Request(engine="vllm", role="prefill", config=LLAMA), connector)
     assert request.backend == "nixl"
     assert "NixlConnector" in request.origins["backend"]
-    with pytest.raises(InputError, match="kv_role is kv_producer"):
-        apply(Request(engine="vllm", role="decode", config=LLAMA), connector)
+    assert (request.flags["connector"], request.flags["kv_role"]) == ("NixlConnector", "prefill")
+    with pytest.raises(InputError, match="found prefill, but the side asked for is decode"):
+        refuse_other_role(apply(Request(engine="vllm", role="decode", config=LLAMA), connector))
 
 
 def test_role_flag_of_the_other_side_is_refused() -> None:
     assert given("sglang", "--disaggregation-mode prefill").role == "prefill"
     with pytest.raises(InputError, match="found decode, but the side asked for is prefill"):
-        given("sglang", "--disaggregation-mode decode")
+        refuse_other_role(given("sglang", "--disaggregation-mode decode"))
 
 
 @pytest.mark.parametrize(

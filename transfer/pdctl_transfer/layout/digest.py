@@ -101,6 +101,57 @@ def geometry_digest(config: Mapping[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(data.encode()).hexdigest()
 
 
+#: What the second digest leaves out: names, paths, versions, tokens, training, limits, and what has a rule of its own.
+#: Weights may be quantised differently on the two sides; what they compute is the same to within that.
+WORTHLESS_KEYS: Final = frozenset(
+    [
+        "architectures",
+        "auto_map",
+        "dtype",
+        "torch_dtype",
+        "initializer_range",
+        "max_position_embeddings",
+        "model_type",
+        "num_nextn_predict_layers",
+        "pad_vocab_size_multiple",
+        "quantization_config",
+        "compression_config",
+        "tie_word_embeddings",
+        "transformers_version",
+        "use_cache",
+        "vocab_size",
+    ]
+)
+WORTHLESS_PARTS: Final = (
+    "_name_or_path",
+    "path",
+    "version",
+    "token",
+    "dropout",
+    "loss",
+    "output_",
+    "_attn_implementation",
+)
+
+
+def values_digest(config: Mapping[str, Any]) -> str:
+    """`sha256:…` over what the numbers in equal buffers depend on: rotary, scaling, softcap, norms, and all else.
+
+    Taken over the language model's part, without `GEOMETRY_KEYS`, which have a digest of their own.
+    """
+    for key in NESTED:
+        inner = config.get(key)
+        if isinstance(inner, Mapping):
+            return values_digest(inner)
+    values = {key: value for key, value in config.items() if value is not None and _counts(key)}
+    data = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+    return "sha256:" + hashlib.sha256(data.encode()).hexdigest()
+
+
+def _counts(key: str) -> bool:
+    return key not in GEOMETRY_KEYS | WORTHLESS_KEYS and not any(part in key for part in WORTHLESS_PARTS)
+
+
 def folder_digest(folder: str) -> str | None:
     """The digest of the config.json in a model's folder; None where there is none that can be read."""
     try:

@@ -6,7 +6,7 @@ ranks. These types only hold it; `read.py` parses and limits input, `algebra.py`
 
 from typing import Any, Final, Literal
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 SCHEMA: Final = "pdctl.layout/v1"
 
@@ -14,6 +14,18 @@ SCHEMA: Final = "pdctl.layout/v1"
 NGRAM_LAYER: Final = 4294967295
 ROPE_RING_LAYER: Final = 4294967294
 REQUEST_WIDE: Final = frozenset({NGRAM_LAYER, ROPE_RING_LAYER})
+
+#: Keys of `settings` and their meaning; a key that is left out is not stated.
+SETTINGS: Final = {
+    "dtype": "element type that the model runs in, resolved",
+    "state_dtype": "element type of a recurrent state, resolved",
+    "kv_role": "the role that the engine's own flags give it: prefill, decode, both",
+    "connector": "class of vLLM's connector",
+    "attention_backend": "attention backend by the name that the engine takes",
+    "hybrid_manager": "whether vLLM's hybrid KV cache manager is on",
+    "dcp": "decode context parallelism",
+    "pcp": "prefill context parallelism of vLLM",
+}
 
 Role = Literal["prefill", "decode"]
 Origin = Literal["derived", "live", "file"]
@@ -68,11 +80,15 @@ class Engine(Struct, frozen=True):
 
 
 class Model(Struct, frozen=True):
-    """The model served; `config_digest` is taken over the geometry keys of its config."""
+    """The model served; `config_digest` is taken over the geometry keys of its config, `values_digest` over the rest.
+
+    Optional: a manifest without it says nothing of what the numbers in its buffers depend on.
+    """
 
     name: str
     family: str | None = None
     config_digest: str | None = None
+    values_digest: str | UnsetType = UNSET
 
 
 class Transfer(Struct, frozen=True):
@@ -106,3 +122,5 @@ class Manifest(Struct, frozen=True):
     speculative: dict[str, Any] | None
     stages: tuple[Stage, ...]
     schema: str = field(default=SCHEMA)
+    settings: dict[str, Any] | UnsetType = UNSET
+    """Optional: what shapes no buffer, but is compared or refused by engines: see `SETTINGS`."""

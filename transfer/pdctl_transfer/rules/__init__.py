@@ -11,7 +11,9 @@ from pdctl_transfer.rules.carried import check_carried
 from pdctl_transfer.rules.compression import check_compression
 from pdctl_transfer.rules.consistent import check_consistent
 from pdctl_transfer.rules.draft_tp import check_draft_tp
+from pdctl_transfer.rules.element_types import check_element_types
 from pdctl_transfer.rules.flat_slices import check_flat_slices
+from pdctl_transfer.rules.handshake import check_handshake
 from pdctl_transfer.rules.idle_layers import check_idle_layers
 from pdctl_transfer.rules.index_spaces import check_index_spaces
 from pdctl_transfer.rules.item_lengths import check_item_lengths
@@ -19,7 +21,7 @@ from pdctl_transfer.rules.kv_dtype import check_kv_dtype
 from pdctl_transfer.rules.kv_layout import check_kv_layout
 from pdctl_transfer.rules.layer_ids import check_layer_ids
 from pdctl_transfer.rules.missing import check_missing
-from pdctl_transfer.rules.model import check_depth, check_model
+from pdctl_transfer.rules.model import check_depth, check_model, check_values
 from pdctl_transfer.rules.moved import check_moved
 from pdctl_transfer.rules.ngram import check_ngram
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
@@ -28,6 +30,8 @@ from pdctl_transfer.rules.pair import Pair, Rule, Side
 from pdctl_transfer.rules.partners import check_partners
 from pdctl_transfer.rules.pipeline import check_pipeline
 from pdctl_transfer.rules.positions import check_positions
+from pdctl_transfer.rules.refusals import check_refusals
+from pdctl_transfer.rules.roles import check_roles
 from pdctl_transfer.rules.speculative import check_speculative
 from pdctl_transfer.rules.splits import check_splits
 from pdctl_transfer.rules.unequal_tp import check_unequal_tp
@@ -50,13 +54,18 @@ __all__ = [
 
 #: Rules that look at the settings of a side.
 SETTING_RULES: Final[tuple[Rule, ...]] = (
+    check_roles,
     check_model,
+    check_values,
     check_versions,
     check_backends,
+    check_handshake,
     check_page_size,
     check_kv_dtype,
+    check_element_types,
     check_kv_layout,
     check_pipeline,
+    check_refusals,
 )
 
 #: Rules that compute with the entries, so only of manifests that agree with themselves.

@@ -1,7 +1,8 @@
 """What each backend can reshape across unequal attention TP, by kind of state: data, read in SGLang 0.5.23.
 
 MLA's KV is replicated, so any ratio that divides works, and so does other replicated state of such a model. Ascend
-derives from mooncake; unequal TP is not established there. vLLM 0.32.0 was run with unequal TP over NIXL only.
+derives from mooncake; unequal TP is not established there. vLLM 0.32.0 was run with unequal TP over NIXL only; upstream
+tests dense models there, and sliding windows whose layers have the heads of the others (gpt-oss, Gemma-3).
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,9 @@ from msgspec import Struct
 from pdctl_transfer.layout.manifest import Sharding
 
 #: `nhd, one stage`: pages in NHD order and one prefill stage. `dims`: only where both sides publish their dimensions.
-Ability = Literal["yes", "refused", "not established", "nhd, one stage", "dims"]
+#: `own heads`: not where prefill's TP is above decode's and above the KV heads (vLLM 0.32.0 nixl/base_worker.py:2449).
+#: `own heads, as kv`: the same, and established only where a head count is that of the `kv` beside it.
+Ability = Literal["yes", "refused", "not established", "nhd, one stage", "dims", "own heads", "own heads, as kv"]
 
 BACKENDS: Final = ("mooncake", "nixl", "mori")
 
@@ -45,8 +48,8 @@ SGLANG: Final = (
 #: Replicated kinds that an MLA model's send path treats as any other model's.
 UNLIKE_MLA: Final = frozenset({"mamba", "minimax_index_k", "minimax_dense_kv"})
 
-#: vLLM: tried with dense models over NIXL; nothing else was.
-VLLM: Final[Mapping[tuple[str, str], Ability]] = {("kv", "nixl"): "yes"}
+#: vLLM, by kind and backend; nothing else is established.
+VLLM: Final[Mapping[tuple[str, str], Ability]] = {("kv", "nixl"): "own heads", ("swa", "nixl"): "own heads, as kv"}
 
 
 def ability(engine: str, backend: str, kind: str, sharding: Sharding, mla: bool) -> Ability:

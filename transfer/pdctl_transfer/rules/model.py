@@ -1,18 +1,18 @@
-"""PD1013: both sides must serve one model.
+"""PD1013, PD1038: both sides must serve one model, and compute the same numbers with it.
 
 Told by the digest of the config's geometry; where one side has none, by the names, of which only the last part counts:
 the same model may lie under another folder on another host. Weights are not compared, nothing static knows them: one
-geometry under two names (a model and its fine-tune, or one model in two folders) is worth a note.
+geometry under two names (a model and its fine-tune, or one model in two folders) is worth a note. A second digest,
+where both sides state one, tells configs apart that shape equal buffers and fill them otherwise: rotary base, scaling,
+softcap.
 """
 
 from collections.abc import Iterator
 
 from pdctl_transfer.layout.algebra import num_layers
+from pdctl_transfer.rules.contracts import compares
 from pdctl_transfer.rules.outcome import Finding, Outcome
-from pdctl_transfer.rules.pair import Pair
-
-#: Engines whose handshake compares the model's path, so that one model under two paths is refused.
-BY_PATH = frozenset({"vllm"})
+from pdctl_transfer.rules.pair import Pair, field_value
 
 
 def check_model(pair: Pair) -> Iterator[Outcome]:
@@ -24,8 +24,8 @@ def check_model(pair: Pair) -> Iterator[Outcome]:
             what = f"the configs of {prefill.name} and {decode.name} have different geometry"
             yield pair.finding("PD1013", pair.evidence("model", "config_digest"), what=what)
         elif renamed:
-            by_path = bool(pair.engines & BY_PATH)
-            why = "vLLM's handshake compares paths" if by_path else "whether the weights are the same is not known"
+            by_path = compares(pair, "model")
+            why = "vLLM's NIXL handshake compares paths" if by_path else "whether the weights are the same is not known"
             what = f"one geometry under two names, {prefill.name} and {decode.name}; {why}"
             yield pair.finding("PD1013", pair.evidence("model"), "warning" if by_path else "info", what=what)
         else:
@@ -38,6 +38,17 @@ def check_model(pair: Pair) -> Iterator[Outcome]:
         yield pair.finding("PD1013", pair.evidence("family"), what=what)
     else:
         yield pair.held("model", f"{_last(prefill.name)} by name; no digest to compare")
+
+
+def check_values(pair: Pair) -> Iterator[Outcome]:
+    """PD1038: equal digests of the rest of the config, where the geometry is one: else equal bytes, other numbers."""
+    prefill, decode = field_value(pair.prefill, "values_digest"), field_value(pair.decode, "values_digest")
+    if None in (prefill, decode) or pair.prefill.model.config_digest != pair.decode.model.config_digest:
+        return
+    if prefill == decode:
+        yield pair.held("values", f"one digest of all else in the config, {str(prefill)[:18]}")
+    else:
+        yield pair.finding("PD1038", pair.evidence("values_digest"), what="the rest of the configs is not one")
 
 
 def check_depth(pair: Pair) -> Iterator[Outcome]:

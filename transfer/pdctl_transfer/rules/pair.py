@@ -5,13 +5,30 @@ from functools import cached_property
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
-from pdctl_transfer.layout.manifest import Component, Manifest, Role
+from pdctl_transfer.layout.manifest import SETTINGS, Component, Manifest, Role
 from pdctl_transfer.layout.pairing import Pairing, pair_entries
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
 
 Rule = Callable[["Pair"], Iterable[Outcome]]
+
+#: How vLLM's NIXL connectors move pages: decode reads them, or prefill writes them.
+TRANSFER_MODES: Final[Mapping[str, str]] = {
+    "NixlConnector": "pull",
+    "NixlPullConnector": "pull",
+    "NixlPushConnector": "push",
+}
+
+
+def setting(manifest: Manifest, name: str) -> Any:
+    """One of the manifest's `settings`; None where it is not stated."""
+    return None if manifest.settings is UNSET else manifest.settings.get(name)
+
+
+def _setting(name: str) -> Callable[[Manifest], object]:
+    return lambda manifest: setting(manifest, name)
+
 
 #: Where the values that rules compare stand in a manifest.
 _FIELDS: Final[Mapping[str, Callable[[Manifest], object]]] = {
@@ -29,13 +46,16 @@ _FIELDS: Final[Mapping[str, Callable[[Manifest], object]]] = {
     "kv_cache_dtype": lambda m: m.kv_cache_dtype,
     "kv_layout": lambda m: m.kv_layout,
     "speculative": lambda m: m.speculative,
+    "values_digest": lambda m: None if m.model.values_digest is UNSET else m.model.values_digest,
+    "transfer_mode": lambda m: TRANSFER_MODES.get(setting(m, "connector")),
+    **{name: _setting(name) for name in SETTINGS},
 }
 
 
 FIELDS: Final = tuple(_FIELDS)
 
 #: Fields that follow from another argument, whose origin is then theirs.
-_ORIGINS: Final[Mapping[str, str]] = {"attn_tp": "tp", "attn_cp": "cp"}
+_ORIGINS: Final[Mapping[str, str]] = {"attn_tp": "tp", "attn_cp": "cp", "transfer_mode": "connector"}
 
 
 class Side(Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 SGLang asserts that decode CP is 1 and that decode PP is 1 or the prefill's. QSA state with several stages travels by
 layer ids, which mori's protocol does not carry; MiniMax state with several stages is refused on every backend. The
-reference engine pairs any PP; for vLLM unequal PP is not established.
+reference engine pairs any PP; for vLLM unequal PP is not established, but over NIXL, whose connectors say what they
+take (`vllm_refusals`).
 """
 
 from collections.abc import Iterator
@@ -56,6 +57,6 @@ def _sglang(pair: Pair) -> Iterator[Outcome]:
 
 def _vllm(pair: Pair) -> Iterator[Outcome]:
     prefill, decode = pair.prefill.parallel.pp, pair.decode.parallel.pp
-    if prefill != decode:
+    if prefill != decode and pair.backend != "nixl":
         what = f"PP {prefill} on prefill, {decode} on decode: not established for vLLM"
         yield pair.finding("PD1006", pair.evidence("pp"), "warning", what=what)

@@ -49,6 +49,23 @@ def is_mla(pair: Pair) -> bool:
     return bool(kv) and all(entry.sharding == "replicated" for entry in kv)
 
 
+def replicated_above(pair: Pair) -> bool:
+    """Whether prefill's TP is above decode's and above its KV heads, which then lie on several ranks each.
+
+    Recurrent models are let through by the engine, and MLA's KV is no question of heads.
+    """
+    (prefill, decode), heads = pair.tp, kv_heads(pair.prefill, "kv")
+    recurrent = any(part.kind == "mamba" and part.entries for part in components(pair.prefill))
+    return prefill > decode and prefill > heads > 0 and not recurrent
+
+
+def kv_heads(manifest: Manifest, kind: str) -> int:
+    """All heads of the widest split entry of this kind; 0 where there is none, as with MLA."""
+    entries = [entry for part in components(manifest) if part.kind == kind for entry in _real(part)]
+    split = (entry for entry in entries if entry.sharding == "split")
+    return max((sum(group.heads for group in entry.groups) for entry in split), default=0)
+
+
 def _states(pair: Pair) -> dict[tuple[str, Sharding], bool]:
     """Kinds of state that both sides hold, by sharding, and whether each page of it is in NHD order."""
     found: dict[tuple[str, Sharding], bool] = {}
@@ -72,6 +89,10 @@ def _judge(pair: Pair, kind: str, sharding: Sharding, nhd: bool) -> str:
     verdicts = {ability(engine, pair.backend, kind, sharding, is_mla(pair)) for engine in pair.engines}
     if "nhd, one stage" in verdicts:
         verdicts = {"yes" if nhd and len(pair.prefill.stages) == 1 else "refused"}
+    if "own heads, as kv" in verdicts and kv_heads(pair.prefill, kind) != kv_heads(pair.prefill, "kv"):
+        return "not established"
+    if verdicts & {"own heads", "own heads, as kv"}:
+        return "refused" if replicated_above(pair) else "yes"
     for worst in ("refused", "not established", "dims"):
         if worst in verdicts:
             return worst if worst != "dims" else _brought(pair, kind, sharding) or worst
@@ -96,12 +117,16 @@ def _name(kind: str, sharding: Sharding, states: dict[tuple[str, Sharding], bool
 def _finding(pair: Pair, code: str, severity: Severity, verdict: str, states: list[str]) -> Outcome:
     engine = " and ".join(sorted(pair.engines))
     words = f"{listed(states)} {'is' if len(states) == 1 else 'are'} {verdict}"
+    release = ["engine_version"] if verdict.startswith(_BEFORE) else []
+    evidence = [*pair.evidence("attn_tp", *release), *pair.backend_evidence()]
+    if verdict == "refused" and "vllm" in pair.engines:
+        heads = kv_heads(pair.prefill, "kv")
+        evidence.append(
+            pair.prefill_side.said(f"{heads} KV heads, each on {pair.tp[0] // heads} of {pair.tp[0]} ranks")
+        )
     return pair.finding(
         code,
-        [
-            *pair.evidence("attn_tp", *(["engine_version"] if verdict.startswith(_BEFORE) else [])),
-            *pair.backend_evidence(),
-        ],
+        evidence,
         severity,
         prefill_tp=pair.tp[0],
         decode_tp=pair.tp[1],

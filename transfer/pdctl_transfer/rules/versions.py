@@ -1,16 +1,15 @@
 """PD1014: one engine and one transfer library of one version on both sides.
 
-Two engines have no protocol in common. vLLM's compatibility hash covers its version, so two versions of it refuse each
-other at the handshake; SGLang says to upgrade both servers together and checks nothing. Unknown versions are skipped.
+Two engines have no protocol in common. The hash of vLLM's NIXL connectors covers its version, so two versions of it
+refuse each other at the handshake; SGLang says to upgrade both servers together and checks nothing, and vLLM's Mooncake
+connector does not look. Unknown versions are skipped.
 """
 
 from collections.abc import Iterator
 
+from pdctl_transfer.rules.contracts import compares
 from pdctl_transfer.rules.outcome import Outcome, Severity
 from pdctl_transfer.rules.pair import Pair
-
-#: Engines that refuse a peer of another version.
-STRICT = frozenset({"vllm"})
 
 
 def check_versions(pair: Pair) -> Iterator[Outcome]:
@@ -21,7 +20,7 @@ def check_versions(pair: Pair) -> Iterator[Outcome]:
         yield pair.finding("PD1014", pair.evidence("engine"), "error", what=what)
         return
     name = prefill.engine.name
-    severity: Severity = "error" if name in STRICT else "warning"
+    severity: Severity = "error" if compares(pair, "engine_version") else "warning"
     yield from _compare(pair, "engine_version", name, prefill.engine.version, decode.engine.version, severity)
     if prefill.transfer.backend == decode.transfer.backend:
         name = prefill.transfer.backend

@@ -1,0 +1,379 @@
+"""Verdicts by connector and direction: a fault of each kind, and its healthy twin one word away."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pdctl.check import Options, check
+from pdctl.report import Report
+
+DENSE = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "rope_theta": 1000000,
+    "torch_dtype": "bfloat16",
+    "max_position_embeddings": 40960,
+}
+DRAFTED = {**DENSE, "num_nextn_predict_layers": 1}
+MLA = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 16,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "torch_dtype": "bfloat16",
+    "num_nextn_predict_layers": 1,
+}
+SLIDING = {
+    **DENSE,
+    "model_type": "gpt_oss",
+    "architectures": ["GptOssForCausalLM"],
+    "sliding_window": 128,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+}
+HYBRID = {
+    **DENSE,
+    "model_type": "qwen3_next",
+    "architectures": ["Qwen3NextForCausalLM"],
+    "full_attention_interval": 4,
+    "linear_num_key_heads": 4,
+    "linear_num_value_heads": 8,
+    "linear_key_head_dim": 64,
+    "linear_value_head_dim": 64,
+    "linear_conv_kernel_dim": 4,
+}
+KDA = {
+    **MLA,
+    "model_type": "kimi_linear",
+    "architectures": ["KimiLinearForCausalLM"],
+    "num_nextn_predict_layers": 0,
+    "linear_attn_config": {
+        "full_attn_layers": [4],
+        "kda_layers": [1, 2, 3],
+        "head_dim": 64,
+        "num_heads": 16,
+        "short_conv_kernel_size": 4,
+    },
+}
+
+
+def verdict(folder: Path, head: str, prefill: str, decode: str, config: dict[str, Any], more: str = "") -> Report:
+    """The report on a fleet of one pool a role; `head` is `engine backend`, `more` further lines of the file."""
+    engine, backend = head.split()
+    (folder / "model").mkdir(exist_ok=True)
+    (folder / "model" / "config.json").write_text(json.dumps(config))
+    file = folder / "fleet.yaml"
+    lines = ["schema: pdctl.fleet/v1", "name: f", "model: {path: model}", f"engine: {engine}"]
+    lines += [f"transfer: {{backend: {backend}}}", f"prefill: {{{prefill}}}", f"decode: {{{decode}}}", more]
+    file.write_text("\n".join(lines) + "\n")
+    return check([file], Options())
+
+
+def said(report: Report) -> dict[str, str]:
+    """Severities by code; codes of information are left out, for they alarm nobody."""
+    return {finding.code: finding.severity for finding in report.findings if finding.severity != "info"}
+
+
+def flags(*words: str) -> str:
+    """`args: […]` of a pool."""
+    return f"args: {json.dumps(list(words))}"
+
+
+def connector(name: str, role: str = "kv_both") -> str:
+    """A pool's own transfer config."""
+    return flags("--kv-transfer-config", json.dumps({"kv_connector": name, "kv_role": role}))
+
+
+def drafts(method: str, tokens: int, **more: Any) -> str:
+    """Speculation of a pool."""
+    return f"speculative: {json.dumps({'method': method, 'num_speculative_tokens': tokens, **more})}"
+
+
+class Case(NamedTuple):
+    """A pair, and what is said of it above information."""
+
+    head: str
+    prefill: str
+    decode: str
+    config: dict[str, Any]
+    want: dict[str, str]
+
+
+def error(code: str) -> dict[str, str]:
+    return {code: "error"}
+
+
+HANDSHAKE = {
+    "push and pull": Case(
+        "vllm nixl", connector("NixlPushConnector"), connector("NixlPullConnector"), DENSE, error("PD1036")
+    ),
+    "push on both": Case("vllm nixl", connector("NixlPushConnector"), connector("NixlPushConnector"), DENSE, {}),
+    "two names of pull": Case("vllm nixl", connector("NixlConnector"), connector("NixlPullConnector"), DENSE, {}),
+    "attention backends": Case(
+        "vllm nixl",
+        flags("--attention-backend", "FLASH_ATTN"),
+        flags("--attention-backend", "FLASHINFER"),
+        DENSE,
+        error("PD1036"),
+    ),
+    "one attention backend": Case(
+        "vllm nixl",
+        flags("--attention-backend", "FLASHINFER"),
+        flags("--attention-backend=FLASHINFER"),
+        DENSE,
+        {},
+    ),
+    "attention backends over mooncake": Case(
+        "vllm mooncake",
+        flags("--attention-backend", "FLASH_ATTN"),
+        flags("--attention-backend", "FLASHINFER"),
+        DENSE,
+        {},
+    ),
+    "hybrid manager on one side": Case(
+        "vllm nixl", flags("--disable-hybrid-kv-cache-manager"), "", DENSE, error("PD1036")
+    ),
+    "hybrid manager off on both": Case(
+        "vllm nixl",
+        flags("--disable-hybrid-kv-cache-manager"),
+        flags("--disable-hybrid-kv-cache-manager"),
+        DENSE,
+        {},
+    ),
+    "ngram on decode": Case("vllm nixl", "", drafts("ngram", 4, prompt_lookup_max=4), DENSE, {}),
+    "ngram on prefill": Case("vllm nixl", drafts("ngram", 4, prompt_lookup_max=4), "", DENSE, {}),
+    "tokens of mtp": Case("vllm nixl", drafts("mtp", 1), drafts("mtp", 3), DRAFTED, {}),
+    "tokens of mtp over mooncake": Case("vllm mooncake", drafts("mtp", 1), drafts("mtp", 3), DRAFTED, {}),
+    "mtp on decode only": Case("vllm nixl", "", drafts("mtp", 1), DRAFTED, error("PD1015")),
+    "mtp against ngram": Case("vllm nixl", drafts("mtp", 1), drafts("ngram", 4), DRAFTED, error("PD1015")),
+    "draft revisions": Case(
+        "vllm nixl", drafts("mtp", 1, revision="a"), drafts("mtp", 1, revision="b"), DRAFTED, error("PD1015")
+    ),
+    "parallel drafting as by default": Case(
+        "vllm nixl", drafts("mtp", 1, parallel_drafting=False), drafts("mtp", 1), DRAFTED, {}
+    ),
+    "mtp on decode only over mooncake": Case("vllm mooncake", "", drafts("mtp", 1), DRAFTED, {}),
+}
+
+SIZES = {
+    "pp on a consumer": Case("vllm nixl", "pp: 2", "pp: 2", DENSE, error("PD1006")),
+    "pp on a pulled producer": Case("vllm nixl", "pp: 2", "", DENSE, error("PD1006")),
+    "pp on a pushing producer": Case(
+        "vllm nixl",
+        f"pp: 2, {connector('NixlPushConnector', 'kv_producer')}",
+        connector("NixlPushConnector", "kv_consumer"),
+        DENSE,
+        {},
+    ),
+    "pp over mooncake": Case("vllm mooncake", "pp: 2", "pp: 2", DENSE, {}),
+    "pp with windows, pulled": Case("vllm nixl", "pp: 2", "", SLIDING, error("PD1006")),
+    "pp with windows, pushed": Case(
+        "vllm nixl",
+        f"pp: 2, {connector('NixlPushConnector', 'kv_producer')}",
+        connector("NixlPushConnector", "kv_consumer"),
+        SLIDING,
+        {},
+    ),
+    "pp with a recurrent state": Case(
+        "vllm nixl",
+        f"pp: 2, {connector('NixlPushConnector', 'kv_producer')}",
+        connector("NixlPushConnector", "kv_consumer"),
+        HYBRID,
+        error("PD1006"),
+    ),
+    "replicated heads above decode's tp": Case("vllm nixl", "attn_tp: 8", "attn_tp: 4", DENSE, error("PD1005")),
+    "heads once each": Case("vllm nixl", "attn_tp: 4", "attn_tp: 2", DENSE, {}),
+    "replicated heads below decode's tp": Case("vllm nixl", "attn_tp: 4", "attn_tp: 8", DENSE, {}),
+    "latents are no heads": Case("vllm nixl", "attn_tp: 8", "attn_tp: 4", MLA, {}),
+    "windows over nixl": Case("vllm nixl", "attn_tp: 2", "attn_tp: 4", SLIDING, {}),
+    "windows of other heads": Case(
+        "vllm nixl",
+        "attn_tp: 2",
+        "attn_tp: 4",
+        {**SLIDING, "swa_num_key_value_heads": 8, "swa_head_dim": 64},
+        {"PD1005": "warning"},
+    ),
+    "windows over mooncake": Case("vllm mooncake", "attn_tp: 2", "attn_tp: 4", SLIDING, {"PD1005": "warning"}),
+    "pcp on decode": Case(
+        "vllm nixl", "attn_tp: 8", f"attn_tp: 8, {flags('--prefill-context-parallel-size', '2')}", MLA, error("PD1006")
+    ),
+    "pcp on prefill": Case(
+        "vllm nixl", f"attn_tp: 8, {flags('--prefill-context-parallel-size', '2')}", "attn_tp: 8", MLA, {}
+    ),
+    "vllm's dcp that does not divide": Case(
+        "vllm mooncake", "attn_tp: 8", f"attn_tp: 8, {flags('-dcp', '3')}", MLA, error("PD1006")
+    ),
+    "vllm's dcp that does not span tp": Case(
+        "vllm nixl", "attn_tp: 8", f"attn_tp: 8, {flags('--decode-context-parallel-size', '4')}", MLA, error("PD1006")
+    ),
+    "vllm's dcp that spans tp": Case(
+        "vllm nixl", "attn_tp: 8", f"attn_tp: 8, {flags('--decode-context-parallel-size', '8')}", MLA, {}
+    ),
+    "vllm's dcp of heads": Case(
+        "vllm nixl", "attn_tp: 8", f"attn_tp: 8, {flags('--decode-context-parallel-size', '8')}", DENSE, error("PD1006")
+    ),
+    "vllm's dcp pushed": Case(
+        "vllm nixl",
+        f"attn_tp: 8, {connector('NixlPushConnector')}",
+        "attn_tp: 8, "
+        + flags(
+            "--kv-transfer-config",
+            '{"kv_connector": "NixlPushConnector", "kv_role": "kv_both"}',
+            "--decode-context-parallel-size",
+            "8",
+        ),
+        MLA,
+        error("PD1006"),
+    ),
+    "vllm's unequal dcp with a recurrent state": Case(
+        "vllm nixl", "attn_tp: 4", f"attn_tp: 4, {flags('--decode-context-parallel-size', '4')}", KDA, error("PD1006")
+    ),
+    "vllm's equal dcp with a recurrent state": Case(
+        "vllm nixl",
+        f"attn_tp: 4, {flags('--decode-context-parallel-size', '4')}",
+        f"attn_tp: 4, {flags('--decode-context-parallel-size', '4')}",
+        KDA,
+        {},
+    ),
+    "vllm's dcp over mooncake": Case(
+        "vllm mooncake",
+        "attn_tp: 8",
+        f"attn_tp: 8, {flags('--decode-context-parallel-size', '8')}",
+        MLA,
+        error("PD1006"),
+    ),
+    "sglang's dcp that does not divide": Case(
+        "sglang mooncake", "attn_tp: 8", f"attn_tp: 8, {flags('--dcp-size', '3')}", MLA, error("PD1006")
+    ),
+    "sglang's dcp that divides": Case(
+        "sglang mooncake", "attn_tp: 8", f"attn_tp: 8, {flags('--dcp-size', '4')}", MLA, {}
+    ),
+    "sglang's unequal dcp": Case(
+        "sglang mooncake",
+        f"attn_tp: 8, {flags('--dcp-size', '2')}",
+        f"attn_tp: 8, {flags('--dcp-size', '4')}",
+        MLA,
+        error("PD1006"),
+    ),
+    "sglang's dcp with an index": Case(
+        "sglang mooncake",
+        "attn_tp: 8",
+        f"attn_tp: 8, {flags('--dcp-size', '4')}",
+        {**MLA, "model_type": "deepseek_v32", "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64},
+        error("PD1006"),
+    ),
+}
+
+NUMBERS = {
+    "dtypes of sglang": Case(
+        "sglang mooncake", flags("--dtype", "float16"), flags("--dtype", "bfloat16"), DENSE, error("PD1035")
+    ),
+    "dtype on one side": Case("sglang mooncake", flags("--dtype", "half"), "", DENSE, error("PD1035")),
+    "dtype as the config says": Case("sglang mooncake", flags("--dtype", "bfloat16"), "", DENSE, {}),
+    "two words of one dtype": Case("sglang mooncake", flags("--dtype", "half"), flags("--dtype", "float16"), DENSE, {}),
+    "dtypes of vllm": Case(
+        "vllm nixl", flags("--dtype", "float16"), flags("--dtype", "bfloat16"), DENSE, error("PD1035")
+    ),
+    "types of a recurrent state": Case(
+        "sglang mooncake",
+        flags("--mamba-ssm-dtype", "float16"),
+        flags("--mamba-ssm-dtype", "bfloat16"),
+        HYBRID,
+        error("PD1035"),
+    ),
+    "fp8 keys of unequal models": Case(
+        "sglang mooncake",
+        f"kv_cache_dtype: fp8_e4m3, {flags('--dtype', 'float16')}",
+        "kv_cache_dtype: fp8_e4m3",
+        DENSE,
+        {},
+    ),
+    "16 bits that are not the model's": Case(
+        "vllm mooncake", "kv_cache_dtype: float16", "kv_cache_dtype: float16", DENSE, {"PD1037": "warning"}
+    ),
+    "16 bits that are": Case("vllm mooncake", "kv_cache_dtype: bfloat16", "kv_cache_dtype: bfloat16", DENSE, {}),
+    "rotary base": Case(
+        "sglang mooncake",
+        flags("--json-model-override-args", '{"rope_theta": 1000}'),
+        "",
+        DENSE,
+        error("PD1038"),
+    ),
+    "rope scaling": Case(
+        "vllm nixl", "", flags("--hf-overrides", '{"rope_scaling": {"factor": 4}}'), DENSE, error("PD1038")
+    ),
+    "one rotary base": Case(
+        "vllm nixl",
+        flags("--hf-overrides", '{"rope_theta": 7}'),
+        flags("--hf-overrides", '{"rope_theta": 7}'),
+        DENSE,
+        {},
+    ),
+    "overrides of what fills nothing": Case(
+        "vllm nixl", flags("--hf-overrides", '{"max_position_embeddings": 8192, "eos_token_id": 3}'), "", DENSE, {}
+    ),
+}
+
+ROLES = {
+    "two producers": Case(
+        "vllm mooncake",
+        connector("MooncakeConnector", "kv_producer"),
+        connector("MooncakeConnector", "kv_producer"),
+        DENSE,
+        error("PD1033"),
+    ),
+    "two consumers": Case(
+        "vllm nixl",
+        connector("NixlConnector", "kv_consumer"),
+        connector("NixlConnector", "kv_consumer"),
+        DENSE,
+        error("PD1033"),
+    ),
+    "a producer and a consumer": Case(
+        "vllm nixl", connector("NixlConnector", "kv_producer"), connector("NixlConnector", "kv_consumer"), DENSE, {}
+    ),
+    "both on both": Case("vllm nixl", connector("NixlConnector"), connector("NixlConnector"), DENSE, {}),
+}
+
+CASES = {**HANDSHAKE, **SIZES, **NUMBERS, **ROLES}
+#: Pairs whose flags `up` writes itself; `check` says that beside the verdict.
+BESIDE = frozenset({"PD3102"})
+
+
+@pytest.mark.code("PD1005", "PD1006", "PD1015", "PD1033", "PD1035", "PD1036", "PD1037", "PD1038")
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_verdict(case: Case, tmp_path: Path) -> None:
+    report = verdict(tmp_path, case.head, case.prefill, case.decode, case.config)
+    found = {code: severity for code, severity in said(report).items() if code not in BESIDE}
+    assert found == case.want, [finding.message for finding in report.findings]
+    assert report.pairs[0].verdict == (
+        "refused" if "error" in case.want.values() else "fits with warnings" if case.want else "fits"
+    )
+
+
+def test_a_refusal_names_where_the_engine_says_so(tmp_path: Path) -> None:
+    """A reader can look it up: file and line of the version that was read."""
+    report = verdict(tmp_path, "vllm nixl", "pp: 2", "pp: 2", HYBRID)
+    (finding,) = (one for one in report.findings if one.code == "PD1006" and "prefill" in one.message)
+    assert any(one.source == "vLLM 0.32.0 nixl/base_worker.py:769" for one in finding.evidence)
+    assert any("fleet.yaml:6" in one.source for one in finding.evidence)
+
+
+def test_a_backend_that_one_side_leaves_to_the_engine_is_not_judged(tmp_path: Path) -> None:
+    report = verdict(tmp_path, "vllm nixl", flags("--attention-backend", "FLASHINFER"), "", DENSE)
+    assert said(report) == {}
+    assert [one.reason for one in report.skipped if one.rule == "attention_backend"] == [
+        "decode leaves its attention backend to the engine; the handshake compares it"
+    ]

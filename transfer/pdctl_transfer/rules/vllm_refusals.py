@@ -1,0 +1,154 @@
+"""What vLLM and its connectors refuse: read in 0.32.0."""
+
+from typing import Final
+
+from pdctl_transfer.rules.pair import setting
+from pdctl_transfer.rules.refusal import BOTH, DECODE, Refusal, Sides, row
+
+NIXL: Final = frozenset({"nixl"})
+MOONCAKE: Final = frozenset({"mooncake"})
+ANY: Final[frozenset[str]] = frozenset()
+
+
+def _pull_pp_hybrid(at: Sides, role: str) -> str | None:
+    pp = at.size(role, "pp")
+    if pp == 1 or at.recurrent or not at.apart or at.connector(role) == "push":
+        return None
+    return f"PP {pp} on {role} with hybrid KV layouts: NIXL's pull connector raises NotImplementedError at its start"
+
+
+def _pp_recurrent(at: Sides, role: str) -> str | None:
+    pp = at.size(role, "pp")
+    if pp == 1 or not at.recurrent:
+        return None
+    return f"PP {pp} on {role} with a recurrent state: NIXL's connectors raise NotImplementedError at their start"
+
+
+def _pp_consumer(at: Sides, role: str) -> str | None:
+    pp = at.size(role, "pp")
+    if pp == 1 or at.recurrent or (at.apart and at.connector(role) == "pull"):
+        return None
+    if at.consumes(role):
+        return f"PP {pp} on decode: a NIXL kv_consumer raises NotImplementedError at its start"
+    return f"PP {pp} on decode: NIXL counts completions by consumer rank, and kv_both does not stop it"
+
+
+def _pull_from_stages(at: Sides, role: str) -> str | None:
+    pp = at.size("prefill", "pp")
+    if pp == 1 or at.size("decode", "pp") > 1 or at.recurrent or at.apart or at.connector("decode") == "push":
+        return None
+    return (
+        f"PP {pp} on prefill, 1 on decode: NIXL's pull connector wants as many regions of each stage as it has itself; "
+        "NixlPushConnector takes this"
+    )
+
+
+def _pcp_consumer(at: Sides, role: str) -> str | None:
+    pcp = at.size(role, "pcp")
+    if pcp == 1 or (role == "prefill" and setting(at.pair.prefill, "kv_role") != "both"):
+        return None
+    return f"prefill context parallelism {pcp} on {role}: NIXL's connectors take it on a kv_producer only"
+
+
+def _pcp_with_dcp(at: Sides, role: str) -> str | None:
+    pcp, dcp, tp = at.size(role, "pcp"), at.size(role, "dcp"), at.size(role, "tp")
+    if pcp == 1 or dcp == 1 or (tp == 1 and dcp == pcp):
+        return None
+    return f"prefill and decode context parallelism {pcp} and {dcp} at TP {tp} on {role}: NIXL takes both at TP 1 only"
+
+
+def _push_dcp(at: Sides, role: str) -> str | None:
+    dcp = at.size(role, "dcp")
+    return (
+        f"decode context parallelism {dcp} on {role}: not with push"
+        if dcp > 1 and at.connector(role) == "push"
+        else None
+    )
+
+
+def _dcp_spans(at: Sides, role: str) -> str | None:
+    dcp, whole = at.size(role, "dcp"), max(at.size(role, "tp"), at.size(role, "pcp"))
+    if dcp == 1 or at.connector(role) == "push" or at.size(role, "tp") % dcp:
+        return None
+    if not at.mla:
+        return f"decode context parallelism {dcp} on {role}: over NIXL for MLA models only"
+    return f"decode context parallelism {dcp} on {role}: over NIXL it is 1 or {whole}" if dcp != whole else None
+
+
+def _dcp_divides_tp(at: Sides, role: str) -> str | None:
+    dcp, tp, pcp = at.size(role, "dcp"), at.size(role, "tp"), at.size(role, "pcp")
+    if pcp == 1:
+        return f"decode context parallelism {dcp} on {role} does not divide TP {tp}" if tp % dcp else None
+    if dcp in (1, pcp, tp * pcp):
+        return None
+    return f"decode context parallelism {dcp} on {role}: with prefill's {pcp} at TP {tp} it is 1, {pcp} or {tp * pcp}"
+
+
+def _dcp_heads(at: Sides, role: str) -> str | None:
+    dcp, tp = at.size(role, "dcp"), at.size(role, "tp")
+    if dcp == 1 or at.mla or not at.heads or dcp * at.heads <= tp:
+        return None
+    return (
+        f"decode context parallelism {dcp} on {role}: TP {tp} holds each of {at.heads} KV heads {tp // at.heads} times"
+    )
+
+
+def _dcp_pair(at: Sides, _: str) -> str | None:
+    prefill, decode = at.size("prefill", "dcp"), at.size("decode", "dcp")
+    if prefill == decode:
+        return None
+    if at.recurrent:
+        return f"decode context parallelism {prefill} → {decode}: with a recurrent state NIXL needs equal sizes"
+    if max(prefill, decode) % min(prefill, decode):
+        return f"decode context parallelism {prefill} → {decode}: over NIXL one divides the other"
+    return None
+
+
+def _pcp_pair(at: Sides, _: str) -> str | None:
+    for role, other in (BOTH, BOTH[::-1]):
+        if at.size(role, "pcp") > 1 and at.size(role, "dcp") == 1 and at.size(other, "dcp") > 1:
+            return f"replicated prefill context parallelism on {role} with a sharded KV on {other}"
+    return None
+
+
+def _mooncake_dcp(at: Sides, _: str) -> str | None:
+    prefill, decode = at.size("prefill", "dcp"), at.size("decode", "dcp")
+    if prefill == decode:
+        return None
+    return f"decode context parallelism {prefill} → {decode}: pages hold other tokens; Mooncake's connector knows none"
+
+
+def _mooncake_dcp_equal(at: Sides, _: str) -> str | None:
+    dcp = at.size("prefill", "dcp")
+    if dcp == 1 or dcp != at.size("decode", "dcp"):
+        return None
+    return f"decode context parallelism {dcp} on both sides: not established over Mooncake, whose connector knows none"
+
+
+READ: Final = "vLLM 0.32.0"
+NO_DCP: Final = f"{READ} mooncake/mooncake_connector.py, no DCP"
+
+ROWS: Final[tuple[Refusal, ...]] = (
+    row("vllm", NIXL, BOTH, ("pp",), _pull_pp_hybrid, f"{READ} nixl/base_worker.py:761"),
+    row("vllm", NIXL, BOTH, ("pp",), _pp_recurrent, f"{READ} nixl/base_worker.py:769"),
+    row("vllm", NIXL, DECODE, ("pp",), _pp_consumer, f"{READ} nixl/base_worker.py:775"),
+    row("vllm", NIXL, DECODE, ("pp",), _pull_from_stages, f"{READ} nixl/base_worker.py:2573"),
+    row("vllm", NIXL, BOTH, ("pcp",), _pcp_consumer, f"{READ} nixl/connector.py:108"),
+    row("vllm", NIXL, BOTH, ("pcp", "dcp"), _pcp_with_dcp, f"{READ} nixl/connector.py:115"),
+    row("vllm", NIXL, BOTH, ("dcp",), _push_dcp, f"{READ} nixl/connector.py:383"),
+    row("vllm", NIXL, BOTH, ("dcp",), _dcp_spans, f"{READ} config/vllm.py:1483"),
+    row("vllm", ANY, BOTH, ("dcp", "attn_tp"), _dcp_divides_tp, f"{READ} config/parallel.py:593"),
+    row("vllm", ANY, BOTH, ("dcp", "attn_tp"), _dcp_heads, f"{READ} config/model.py:1566"),
+    row("vllm", NIXL, DECODE, ("dcp",), _dcp_pair, f"{READ} nixl/base_worker.py:2429"),
+    row("vllm", NIXL, DECODE, ("pcp", "dcp"), _pcp_pair, f"{READ} nixl/base_worker.py:938"),
+    row("vllm", MOONCAKE, DECODE, ("dcp",), _mooncake_dcp, NO_DCP),
+    row(
+        "vllm",
+        MOONCAKE,
+        DECODE,
+        ("dcp",),
+        _mooncake_dcp_equal,
+        NO_DCP,
+        severity="warning",
+    ),
+)
