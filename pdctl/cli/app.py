@@ -54,6 +54,7 @@ COMMANDS = (
     Command("plan", "Before it runs", "Print what is copied from where to where"),
     Command("discover", "Before it runs", "Show this host's adapters, GPUs and how they lie"),
     Command("explain", "Look up", "Explain a code: what it means, what to do"),
+    Command("completion", "Look up", "Print what bash, zsh or fish need to complete words"),
     Command("schema", "Look up", "Print the JSON schema of the fleet file"),
 )
 
@@ -81,6 +82,11 @@ def _dispatch(argv: list[str]) -> int:
             from pdctl import __version__
 
             sys.stdout.write(f"pdctl {__version__}\n")
+            return 0
+        case ["--complete", *words]:
+            from pdctl.cli.complete import complete
+
+            complete(words)
             return 0
         case ["help", name, *_]:
             return _run(find(name), ["--help"])
