@@ -1,15 +1,15 @@
-"""The command table and the outermost edge: which command runs, and how its errors become an exit status.
+"""The outermost edge: which command runs, and how its errors become an exit status.
 
-`pdctl --version` and `pdctl --help` import nothing but this file; a command's module, and typer with it, is imported
-when that command runs. A command module `pdctl/cli/<name>.py` exposes one function `command`, whose annotated
-parameters typer turns into options, and which returns its exit status (None: 0).
+`pdctl --version` and `pdctl --help` import nothing but this file and the table; the module of a command, and typer with
+it, is imported when that command runs. A command module `pdctl/cli/<name>.py` exposes one function `command`, whose
+annotated parameters typer turns into options, and which returns its exit status (None: 0).
 """
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
-from pdctl.cli.verbosity import options, strip
+from pdctl.cli.commands import COMMANDS, Command, find
+from pdctl.cli.verbosity import strip
 
 USAGE_ERROR = 2
 ENVIRONMENT = {
@@ -25,38 +25,6 @@ ENVIRONMENT = {
     "COLUMNS": "the width of tables where there is no terminal",
 }
 """Variables that an operator may set."""
-_MORE = "`pdctl --help` lists what every exit status means, and environment variables."
-
-
-class Command(NamedTuple):
-    """One row of the table. The module is named, not imported. (A dataclass would cost 25 ms of every start.)"""
-
-    name: str
-    group: str
-    help: str
-
-    @property
-    def module(self) -> str:
-        return f"pdctl.cli.{self.name.replace('-', '_')}"
-
-
-COMMANDS = (
-    Command("up", "Run a fleet", "Bring a fleet up, phase by phase"),
-    Command("restart", "Run a fleet", "Restart units, once their requests are done"),
-    Command("down", "Run a fleet", "Take a fleet down; leave nothing behind"),
-    Command("status", "Run a fleet", "Say what runs and whether it answers"),
-    Command("ps", "Run a fleet", "List the fleets of this user, and whether they are whole"),
-    Command("logs", "Run a fleet", "Print or follow the log of a unit"),
-    Command("init", "Before it runs", "Write a fleet file to start from"),
-    Command("check", "Before it runs", "Will this pair work? Judge a fleet file or two layouts"),
-    Command("preflight", "Before it runs", "Judge the hosts that a fleet is to run on"),
-    Command("layout", "Before it runs", "Print the layout of one side"),
-    Command("plan", "Before it runs", "Print what is copied from where to where"),
-    Command("discover", "Before it runs", "Show this host's adapters, GPUs and how they lie"),
-    Command("explain", "Look up", "Explain a code: what it means, what to do"),
-    Command("completion", "Look up", "Print what bash, zsh or fish need to complete words"),
-    Command("schema", "Look up", "Print the JSON schema of the fleet file"),
-)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -95,51 +63,12 @@ def _dispatch(argv: list[str]) -> int:
     return USAGE_ERROR
 
 
-def find(name: str) -> Command:
-    """The row of this name. Raises InputError with the nearest."""
-    for command in COMMANDS:
-        if command.name == name:
-            return command
-    from difflib import get_close_matches
-
-    from pdctl.errors import InputError
-
-    kind = "option" if name.startswith("-") else "command"
-    names = (
-        ["--help", "--version", "--quiet", "--verbose"]
-        if kind == "option"
-        else ["help", *(command.name for command in COMMANDS)]
-    )
-    close = get_close_matches(name, names, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else "`pdctl --help` lists the commands"
-    raise InputError(f'no {kind} "{name}"', where="pdctl", hint=hint)
-
-
 def _run(command: Command, args: list[str]) -> int:
     """Parse `args` as the parameters of the command's function say, and call it."""
+    from pdctl.cli.parser import parser_of
+
     status = parser_of(command).main(args=args, prog_name=f"pdctl {command.name}", standalone_mode=False)
     return status if isinstance(status, int) else 0
-
-
-def parser_of(command: Command) -> Any:
-    """What typer makes of the command's function."""
-    import gc
-    import inspect
-    from importlib import import_module
-
-    gc.disable()  # what imports make stays: looking through it for garbage takes a tenth of a start
-    import typer
-
-    module = import_module(command.module)
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
-    help_text = inspect.getdoc(module.command) or command.help
-    app.command(command.name, help=help_text, epilog=_MORE, context_settings=settings)(module.command)
-    parser = typer.main.get_command(app)
-    parser.params.extend(options())
-    gc.freeze()
-    gc.enable()
-    return parser
 
 
 def _overview() -> str:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from pdctl.cli.app import COMMANDS
+from pdctl.cli.commands import COMMANDS, find
 from pdctl.errors import PdctlError
 from pdctl.redact import clean_line
 
@@ -87,7 +87,7 @@ def _positional(command: str, given: Sequence[str]) -> Iterator[Candidate]:
 
 def _with_options(command: str, given: Sequence[str], last: str) -> Iterator[Candidate]:
     """By the command's own parser: which options there are, which take a value, and which values."""
-    from pdctl.cli.app import find, parser_of
+    from pdctl.cli.parser import parser_of
 
     options = {flag: one for one in parser_of(find(command)).params for flag in _flags(one)}
     expects = options.get(given[-1]) if given else None

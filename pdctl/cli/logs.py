@@ -49,7 +49,7 @@ def command(
 
 
 def _moment(since: str | None) -> float | None:
-    """Unix time. Raises InputError (PD0026)."""
+    """Unix time. Raises InputError (PD0001)."""
     if since is None:
         return None
     from pdctl.up.merged import moment
@@ -57,5 +57,5 @@ def _moment(since: str | None) -> float | None:
     found = moment(since, datetime.now())
     if found is None:
         hint = "30s, 10m, 2h or 1d ago, 11:30 of today, or 2026-12-01T11:30"
-        raise InputError(f'found "{since}", expected a length or a time', where="--since", code="PD0026", hint=hint)
+        raise InputError(f'found "{since}", expected a length or a time', where="--since", hint=hint)
     return found

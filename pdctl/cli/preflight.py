@@ -1,7 +1,9 @@
 """`pdctl preflight`: are the hosts of a fleet, or this one, fit to run it?"""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +14,8 @@ from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
 
 if TYPE_CHECKING:
+    from pdctl.preflight.document import Facts
+    from pdctl.preflight.snapshot import Snapshot
     from pdctl.report import Report
     from pdctl_transfer.rules.outcome import Outcome
 
@@ -59,11 +63,19 @@ def command(
     environment: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Without FLEET: virtual environment of the engine, looked into.")
     ] = None,
+    facts: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Judge hosts as captured in this file, offline; may be repeated."),
+    ] = None,
+    save_facts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write what was read of the hosts, for --facts.")
+    ] = None,
 ) -> int:
     """Judge the hosts that a fleet is to run on: devices, GIDs, limits, libraries, ports, addresses, clocks.
 
     With --probe also move blocks of the fleet's real layout between the hosts of every prefill/decode pair, in both
-    directions, check every byte, and say what carried them and how fast.
+    directions, check every byte, and say what carried them and how fast. What was read can be kept (--save-facts) and
+    judged again elsewhere, with nothing to reach (--facts).
     """
     from pdctl.report import emit, exit_status
 
@@ -74,31 +86,61 @@ def command(
     if backend not in ("mooncake", "nixl"):
         raise InputError(f'found "{backend}", expected mooncake or nixl', where="--backend")
 
+    if facts and (probe or wait or save_facts):
+        hint = "leave --facts out to ask the hosts themselves"
+        raise InputError("captured hosts do not change", where="--probe, --wait, --save-facts", hint=hint)
+    from pdctl.preflight.document import read_facts_files
+
+    captured = read_facts_files(facts or ())
+
     def look() -> "tuple[Outcome, ...]":
         if fleet is not None:
-            return _of_fleet(fleet, probe)
-        from pdctl.preflight.run import preflight_here
+            return _of_fleet(fleet, probe, captured, save_facts)
+        from pdctl.preflight.run import here_snapshot, judge_here
 
-        return preflight_here(backend, protocol, tuple(device or ()), str(environment) if environment else None)
+        where = str(environment) if environment else None
+        snapshot = here_snapshot(backend, protocol, tuple(device or ()), where, captured)
+        _save(snapshot, save_facts)
+        return judge_here(snapshot)
 
     report = _report_when_ready(look, wait, frozenset(filter(None, ignore.upper().replace(" ", "").split(","))))
     emit(report, output.value)
     return exit_status(report, fail_on.value)
 
 
-def _of_fleet(path: Path, probe: bool) -> "tuple[Outcome, ...]":
+def _of_fleet(path: Path, probe: bool, captured: "Sequence[Facts]", save_facts: Path | None) -> "tuple[Outcome, ...]":
     from pdctl.fleet.load import load_fleet
     from pdctl.preflight.rules import judge
     from pdctl.preflight.run import fleet_snapshot
 
     loaded = load_fleet(path)
-    snapshot = fleet_snapshot(loaded)
+    snapshot = fleet_snapshot(loaded, captured)
+    _save(snapshot, save_facts)
     outcomes = judge(snapshot)
     if not probe:
         return outcomes
     from pdctl.preflight.probe import probe_fleet
 
     return (*outcomes, *probe_fleet(loaded, snapshot, tell))
+
+
+def _save(snapshot: "Snapshot", path: Path | None) -> None:
+    """Write what was read, in one step. Raises InputError (PD0025)."""
+    if path is None:
+        return
+    from pdctl.preflight.document import encode, facts_of_snapshot
+    from pdctl.preflight.wants import transfer_variables
+    from pdctl.redact import hide_env
+
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(encode(facts_of_snapshot(snapshot, hide_env(transfer_variables()), time.time())))
+        scratch.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"cannot be written: {reason}", where=str(path), code="PD0025") from error
 
 
 def _report_when_ready(look: "Callable[[], tuple[Outcome, ...]]", wait: float, ignore: frozenset[str]) -> "Report":

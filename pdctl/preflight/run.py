@@ -1,12 +1,14 @@
 """A preflight from a fleet file, or from nothing, to outcomes: for `pdctl preflight` and the first phase of `up`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from pdctl.preflight.collect import collect
+from pdctl.preflight.document import Facts, environment_of, hosts_in, snapshot_from
 from pdctl.preflight.rules import judge
-from pdctl.preflight.snapshot import Snapshot
+from pdctl.preflight.snapshot import Snapshot, label
 from pdctl.preflight.wants import router_of, this_host, wants_of
 from pdctl_transfer.rules.outcome import Outcome, Skipped
 
@@ -19,10 +21,12 @@ def preflight_fleet(loaded: "LoadedFleet") -> tuple[Outcome, ...]:
     return judge(fleet_snapshot(loaded))
 
 
-def fleet_snapshot(loaded: "LoadedFleet") -> Snapshot:
-    """The hosts of a fleet, as they are now."""
+def fleet_snapshot(loaded: "LoadedFleet", facts: Sequence[Facts] = ()) -> Snapshot:
+    """The hosts of a fleet, as they are now; with facts, as they were when those were captured."""
+    if facts:
+        return snapshot_from(facts, wants_of(loaded, environment_of(facts)), router_of(loaded))
     snapshot = collect(wants_of(loaded), router_of(loaded))
-    return msgspec.structs.replace(snapshot, own_ports=_own_ports(loaded.fleet.name))
+    return replace(snapshot, own_ports=_own_ports(loaded.fleet.name))
 
 
 def _own_ports(fleet: str) -> frozenset[int]:
@@ -41,16 +45,29 @@ def _own_ports(fleet: str) -> frozenset[int]:
     )
 
 
-def preflight_here(
-    backend: str, protocol: str | None, devices: tuple[str, ...], environment: str | None
-) -> tuple[Outcome, ...]:
-    """Read and judge this machine. protocol None: rdma where it has a device, else tcp."""
-    software = environment is not None
-    snapshot = collect([this_host(backend, protocol or "rdma", devices, environment)], software=software)
-    if protocol is None and not any(facts.host.hcas for facts in snapshot.read_hosts()):
-        want = this_host(backend, "tcp", devices, environment)
-        snapshot = Snapshot((want,), snapshot.hosts, snapshot.software)
+def here_snapshot(
+    backend: str,
+    protocol: str | None,
+    devices: tuple[str, ...],
+    environment: str | None,
+    facts: Sequence[Facts] = (),
+) -> Snapshot:
+    """This machine, or each host of the facts. protocol None: rdma where one of them has a device, else tcp."""
+    want = this_host(backend, protocol or "rdma", devices, environment)
+    if facts:
+        want = replace(want, env=dict(environment_of(facts)))
+        wants = [replace(want, host=host, pool=label(host)) for host in hosts_in(facts)]
+        snapshot = replace(snapshot_from(facts, wants, None), own_ports=frozenset())
+    else:
+        snapshot = collect([want], software=environment is not None)
+    if protocol is None and not any(one.host.hcas for one in snapshot.read_hosts()):
+        snapshot = replace(snapshot, wants=tuple(replace(one, protocol="tcp") for one in snapshot.wants))
+    return snapshot if environment is not None else replace(snapshot, software={})
+
+
+def judge_here(snapshot: Snapshot) -> tuple[Outcome, ...]:
+    """Judge hosts of which no fleet file says what they are for."""
     outcomes = judge(snapshot)
-    if software:
+    if snapshot.software:
         return outcomes
     return (*outcomes, Skipped("packages", "this host", "no --environment is given, so no engine's Python was asked"))

@@ -65,12 +65,18 @@ class RouterWant(Struct, frozen=True):
     port: int | None
 
 
-def wants_of(loaded: "LoadedFleet") -> tuple[Want, ...]:
-    """One want for each pool and each host that it runs on."""
-    return tuple(_want(loaded, pool, host) for pool in loaded.pools() for host in dict.fromkeys(pool.hosts or [""]))
+def wants_of(loaded: "LoadedFleet", environment: Mapping[str, str] | None = None) -> tuple[Want, ...]:
+    """One want for each pool and each host that it runs on.
+
+    environment: variables that local engines inherit; None: those of this process.
+    """
+    inherited = transfer_variables() if environment is None else environment
+    return tuple(
+        _want(loaded, pool, host, inherited) for pool in loaded.pools() for host in dict.fromkeys(pool.hosts or [""])
+    )
 
 
-def _want(loaded: "LoadedFleet", pool: "Pool", host: str) -> Want:
+def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[str, str]) -> Want:
     fleet = loaded.fleet
     reading = read_words(load(pool.engine or fleet.engine), pool.args)
     named = reading.last(*DEVICE_FLAGS)
@@ -79,7 +85,7 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str) -> Want:
         source = f"{loaded.where(f'{pool.key}.args.{named.index}')} {named.spelled}"
     elif fleet.transfer.devices:
         devices, source = tuple(fleet.transfer.devices), loaded.where("transfer.devices")
-    inherited = _environment() if host == "" and fleet.launcher.kind == "local" else {}
+    inherited = environment if host == "" and fleet.launcher.kind == "local" else {}
     return Want(
         host=host,
         pool=pool.name,
@@ -116,7 +122,7 @@ def this_host(backend: str, protocol: str, devices: Iterable[str], environment: 
         protocol=protocol,
         devices=tuple(devices),
         devices_source="--device",
-        env=_environment(),
+        env=transfer_variables(),
         env_source="environment",
         ports=(),
         ports_source="",
@@ -130,7 +136,8 @@ def router_of(loaded: "LoadedFleet") -> RouterWant:
     return RouterWant(router.kind, tuple(router.args), loaded.where("router.args"), router.port)
 
 
-def _environment() -> dict[str, str]:
+def transfer_variables() -> dict[str, str]:
+    """Variables of this process that decide how bytes move."""
     return {name: value for name, value in os.environ.items() if READ_BY_TRANSFERS.match(name)}
 
 

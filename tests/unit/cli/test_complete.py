@@ -13,6 +13,7 @@ import pytest
 from pdctl.cli import app
 from pdctl.cli.complete import POSITIONALS
 from pdctl.cli.completion import SCRIPTS
+from pdctl.cli.parser import parser_of
 from pdctl.launch.state import FleetFolder, FleetState
 from tests.unit.cli.test_app import HEAVY
 
@@ -78,7 +79,7 @@ def test_what_may_come_next(words: list[str], candidates: list[str], capsys: pyt
 def test_every_command_and_option_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
     assert offered(capsys, "") == [*(command.name for command in app.COMMANDS), "help"]
     for command in app.COMMANDS:
-        params = app.parser_of(command).params
+        params = parser_of(command).params
         flags = [flag for one in params for flag in one.opts if flag.startswith("-")]
         assert set(offered(capsys, command.name, "-")) == {"--help", *flags}
         assert (command.name in POSITIONALS) == any(one.param_type_name == "argument" for one in params), command

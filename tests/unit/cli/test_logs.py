@@ -42,11 +42,11 @@ def test_since(since: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "--since", since, "-n", "1") == [new[1], new[3]]
 
 
-@pytest.mark.code("PD0026", "PD3015")
+@pytest.mark.code("PD3015")
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--since", "soon"], 'error PD0026 --since  found "soon", expected a length or a time\n  30s, 10m'),
+        (["--since", "soon"], 'error PD0001 --since  found "soon", expected a length or a time\n  30s, 10m'),
         (["decod-0"], 'error PD3015  f has no unit decod-0\n  did you mean "decode-0"?'),
         (["router"], "error PD3015  router has not been started yet\n  `pdctl status f`"),
         (["prefill-0", "x"], "error PD3015  f has no unit x\n  it has prefill-0, decode-0, router"),

@@ -1,0 +1,29 @@
+"""What a command takes, as typer reads it off the command's function."""
+
+from typing import Any
+
+from pdctl.cli.commands import Command
+from pdctl.cli.verbosity import options
+
+_MORE = "`pdctl --help` lists what every exit status means, and environment variables."
+
+
+def parser_of(command: Command) -> Any:
+    """What typer makes of the command's function."""
+    import gc
+    import inspect
+    from importlib import import_module
+
+    gc.disable()  # what imports make stays: looking through it for garbage takes a tenth of a start
+    import typer
+
+    module = import_module(command.module)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+    help_text = inspect.getdoc(module.command) or command.help
+    app.command(command.name, help=help_text, epilog=_MORE, context_settings=settings)(module.command)
+    parser = typer.main.get_command(app)
+    parser.params.extend(options())
+    gc.freeze()
+    gc.enable()
+    return parser
