@@ -1,5 +1,6 @@
 """Units on this machine, each under its guard."""
 
+import errno
 import json
 import logging
 import os
@@ -92,6 +93,9 @@ class LocalLauncher:
         if not readable or not os.read(ready, 1):
             message = f"the guard of {unit.name} did not start; its log: {self.log(unit.name)}"
             raise GateError(message, code="PD3018")
+        record = self._record_or_none(unit.name)
+        if record is None or record.guard_pid != guard.pid:  # it could not write, and would be taken for absent
+            raise UnwritableError(self.root / unit.name, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def stop(self, names: Sequence[str]) -> tuple[str, ...]:
         """Tell all guards at once, wait for each, then kill whatever is left; the names of which something ran.

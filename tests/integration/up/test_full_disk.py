@@ -49,7 +49,8 @@ def on_a_full_disk(fleet: Fleet, kib: int, *steps: str) -> list[tuple[int, str, 
 
 def test_down_leaves_nothing_on_a_disk_that_is_full_for_everyone(fleet: Fleet) -> None:
     """The guards cannot write that they ended, nor can the lock's file be made."""
-    up, _, _, down, again, _, roomy = on_a_full_disk(fleet, 64, "up", "unlock", "fill", "down", "down", "room", "down")
+    steps = ("up", "unlock", "fill", "down", "fill", "down", "room", "down")
+    up, _, _, down, _, again, _, roomy = on_a_full_disk(fleet, 128, *steps)
     assert (up[0], up[2]) == (0, 6), up
     assert (down[0], down[2]) == (1, 0), down
     assert "error PD3016" in down[1]
