@@ -136,6 +136,28 @@ def test_an_interrupted_change_is_handled_by_the_next_command(fleet: Fleet, numb
     assert fleet.status()["ok"]
 
 
+def test_a_change_killed_in_any_phase_is_taken_up_by_the_next(fleet: Fleet) -> None:
+    """Whatever was ended, started or taken off the router's list just then."""
+    fleet.write(decode="[{name: one}, {name: two}]")
+    assert fleet.up().returncode == 0
+    kept = pids(fleet)["one-0"]
+    for number, phase in enumerate(("core", "prefill", "decode", "router"), 1):
+        fleet.write(
+            prefill=f"{{env: {{N: '{number}'}}}}", decode=f"[{{name: one}}, {{name: two, env: {{N: '{number}'}}}}]"
+        )
+        up = fleet.start("up", str(fleet.path), "--skip-phase", "preflight")
+        until(lambda phase=phase, up=up: _phase(fleet) == phase or up.poll() is not None)
+        up.kill()
+        up.communicate(timeout=60)
+    again = fleet.up()
+    assert again.returncode == 0, again.stderr
+    assert fleet.status()["ok"]
+    assert pids(fleet)["one-0"] == kept, "what did not differ was never touched"
+    assert len(fleet.left()) == 2 * len(pids(fleet)), "one guard and one process each"
+    assert fleet.down().returncode == 0
+    assert fleet.left() == []
+
+
 @pytest.mark.code("PD3003")
 def test_another_file_of_the_same_name_is_refused_while_the_first_is_there(fleet: Fleet, tmp_path: Path) -> None:
     assert fleet.up().returncode == 0
