@@ -4,6 +4,10 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final
 
+from msgspec.structs import replace
+
+from pdctl.derive.config import Config
+from pdctl.derive.defaults import notes
 from pdctl.derive.request import Derived, Request
 from pdctl.errors import InputError
 
@@ -28,7 +32,9 @@ def derive(request: Request) -> Derived:
         )
     _check(request)
     build: Callable[[Request], Derived] = import_module(f"pdctl.derive.{request.engine}").build
-    return build(request)
+    derived = build(request)
+    assumed = notes(Config(request.config, request.config_source)) if request.engine != "reference" else ()
+    return replace(derived, notes=(*derived.notes, *assumed)) if assumed else derived
 
 
 def _check(request: Request) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pdctl.derive.config import Config
+from pdctl.derive.defaults import filled
 from pdctl.derive.families import attention, layers, recurrent, sparse
 from pdctl.derive.geometry import Geometry
 from pdctl_transfer.layout import digest
@@ -36,7 +37,7 @@ def read_geometry(config: Config) -> Geometry:
 
     Raises ConfigError, naming the key, where something is missing, contradictory or not understood.
     """
-    text = config.text()
+    text = filled(config)
     _refuse_unknown(config, text)
     kinds = layers.read(text)
     count = len(kinds.kinds)

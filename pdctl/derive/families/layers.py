@@ -31,6 +31,20 @@ LETTERS: Final[Mapping[str, Kind]] = {"M": "linear", "*": "full", "-": "none", "
 FLAGS: Final[Mapping[int, Kind]] = {0: "full", 1: "sliding"}
 
 
+#: Keys other than `layer_types` that say which kind a layer is.
+PATTERNS: Final = (
+    "hybrid_override_pattern",
+    "layers_block_type",
+    "linear_attn_config",
+    "hybrid_layer_pattern",
+    "global_head_dim",
+    "full_attention_interval",
+    "sliding_window_pattern",
+    "attention_chunk_size",
+    "no_rope_layers",
+)
+
+
 class LayerKinds(Struct, frozen=True):
     """One kind a layer, and the key that said so (None: every layer is full attention)."""
 
