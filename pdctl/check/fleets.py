@@ -13,7 +13,8 @@ from pdctl.derive import Derived, Request, derive
 from pdctl.derive.config import Config
 from pdctl.derive.flags import apply, apply_environment
 from pdctl.derive.source import read_config, with_draft
-from pdctl.errors import ConfigError, InputError
+from pdctl.engines.models import is_there, missing, require_builtin
+from pdctl.errors import ConfigError
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.layout.manifest import Engine, Role
 from pdctl_transfer.rules import Evidence, Finding, Side
@@ -136,7 +137,8 @@ def arg_places(loaded: LoadedFleet, pool: Pool) -> list[str]:
 def model_config(loaded: LoadedFleet, engine: str, model: Path | None = None) -> tuple[Mapping[str, Any], str]:
     """The model's config and the file it stands in. `model`: a folder to read it from instead of the fleet's.
 
-    Raises ConfigError (PD0022) where there is none on this machine: a check never guesses a model's geometry.
+    Raises InputError (PD0011, PD3104) where it is not there, ConfigError (PD0022) where the model has a name that only
+    the engine resolves: a check never guesses a model's geometry.
     """
     where = loaded.source("model.path")
     name = loaded.model_path
@@ -148,19 +150,18 @@ def model_config(loaded: LoadedFleet, engine: str, model: Path | None = None) ->
         if model is not None or error.hint is None:
             raise
         hint = f"{error.hint}: pdctl check … --model DIR"
+        if not is_there(name):
+            raise missing(name, where, hint) from None
         raise ConfigError(f"{error.where} {error.message}", where=where, hint=hint) from None
 
 
 def builtin_config(name: str, engine: str, where: str) -> tuple[Mapping[str, Any], str]:
-    """The config of one of pdctl's own tiny models, `builtin:NAME`. InputError (PD0022) where there is none such."""
+    """The config of one of pdctl's own tiny models, `builtin:NAME`. InputError (PD3104) where there is none such."""
+    require_builtin(engine, name, where)
     if engine == "reference":
         from pdctl.engines.reference.config import config_path
 
         return read_config(config_path(name))
     from pdctl.engines.builtin_models import CONFIGS
 
-    config = CONFIGS.get(name.removeprefix("builtin:"))
-    if config is None:
-        known = ", ".join(f"builtin:{known}" for known in CONFIGS)
-        raise InputError(f"no {name} for {engine}", where=where, code="PD0022", hint=f"there are {known}")
-    return config, name
+    return CONFIGS[name.removeprefix("builtin:")], name

@@ -51,25 +51,13 @@ def command(
             "--pre asks nothing that runs, --live asks what runs", where="--pre, --live", hint="give one of them"
         )
     from pdctl.check import Options, check
-    from pdctl.cli.common import given_or_here
+    from pdctl.cli.common import given_or_here, known_backend
     from pdctl.report import emit, exit_status
 
-    options = Options(_backend(backend), platform, model, live, prove, _codes(" ".join(ignore or ())))
+    options = Options(known_backend(backend), platform, model, live, prove, _codes(" ".join(ignore or ())))
     report = check([first or Path(given_or_here(None)), *([second] if second else [])], options)
     emit(report, output)
     return exit_status(report, fail_on)
-
-
-def _backend(name: str | None) -> str | None:
-    """Any backend may be named; one that looks like a slip of the pen is refused, for nothing is known about it."""
-    from difflib import get_close_matches
-
-    from pdctl_transfer.rules.abilities import KNOWN_BACKENDS
-
-    near = get_close_matches(name.lower(), KNOWN_BACKENDS, n=1, cutoff=0.7) if name else []
-    if name and near and name.lower() not in KNOWN_BACKENDS:
-        raise InputError(f'no backend "{name}"', where="--backend", hint=f"did you mean {near[0]}?")
-    return name
 
 
 def _codes(text: str) -> frozenset[str]:

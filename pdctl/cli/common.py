@@ -1,16 +1,21 @@
 """What several commands take: a fleet by file or by name, and a format."""
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pdctl.cli.output import note
 from pdctl.cli.verbosity import tell
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.names import NAME_PATTERN
 from pdctl.launch.state import FleetFolder, known_fleets
+
+if TYPE_CHECKING:
+    from pdctl.fleet.loaded import LoadedFleet
 
 FleetArgument = Annotated[
     str | None,
@@ -94,3 +99,29 @@ def _is_there(name: str) -> bool:
         return Path(name).exists() and not Path(name).is_dir()
     except OSError:  # over-long, among others
         return False
+
+
+def known_backend(name: str | None, more: Iterable[str] = ()) -> str | None:
+    """A transfer backend of which something is known; of any other a green answer would be one about nothing.
+
+    `more`: further names that the command knows. Raises InputError (PD0001) with the nearest name.
+    """
+    from difflib import get_close_matches
+
+    from pdctl_transfer.rules.abilities import KNOWN_BACKENDS
+
+    known = dict.fromkeys((*KNOWN_BACKENDS, *more))
+    if name is None or name in known:
+        return name
+    near = get_close_matches(name.lower(), known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+    raise InputError(f'no backend "{name}"', where="--backend", hint=hint)
+
+
+def usable(loaded: "LoadedFleet") -> "LoadedFleet":
+    """A fleet that `up` would not refuse by its file; notes on standard error about flags of other versions."""
+    from pdctl.engines.refusals import refuse
+
+    for doubt in refuse(loaded):
+        note(f"note: {doubt.evidence[0].source}  {doubt.params['what']}: {doubt.params['version']}")
+    return loaded

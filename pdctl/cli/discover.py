@@ -47,8 +47,11 @@ def command(
 
     Ends with the settings to paste into engines, UCX, NCCL and Kubernetes.
     """
+    hint = "give the folder that holds sys/, proc/ and dev/"
     if not root.is_dir():
-        raise InputError(f"no folder {root}", where="--root", hint="the folder that holds sys/, proc/ and dev/")
+        raise InputError(f"no folder {root}", where="--root", hint=hint)
+    if not (root / "sys").is_dir():
+        raise InputError(f"{root} is no root of a system: it holds no sys/", where="--root", hint=hint)
     host = read_host(FolderTree(root))
     notes: list[str] = []
     if root == Path("/"):

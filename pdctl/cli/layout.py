@@ -65,6 +65,8 @@ def command(
     2 unusable input or a side that would not start, 3 a manifest that contradicts itself.
     """
     from pdctl.check.inputs import is_manifest, read_bytes
+    from pdctl.cli.common import known_backend
+    from pdctl.derive.flag_tables import CONNECTORS
 
     target, flags = _split(words or [], derives=engine is not None)
     given = {
@@ -74,7 +76,7 @@ def command(
         "--cp": cp if cp != 1 else None,
         "--page-size": page_size,
         "--kv-cache-dtype": kv_cache_dtype,
-        "--backend": backend,
+        "--backend": known_backend(backend, CONNECTORS.values()),
         "--speculative": speculative,
     }
     if engine is not None:
@@ -179,12 +181,10 @@ def _of_fleet(
     data: bytes, path: Path, role: Role | None, pool: str | None, model: str | None, platform: str | None
 ) -> Derived:
     from pdctl.check.fleets import derive_pool
-    from pdctl.engines.refusals import refuse
+    from pdctl.cli.common import usable
     from pdctl.fleet import parse_fleet
 
-    loaded = parse_fleet(data, path)
-    for doubt in refuse(loaded):
-        note(f"note: {doubt.evidence[0].source}  {doubt.params['what']}: {doubt.params['version']}")
+    loaded = usable(parse_fleet(data, path))
     if role is None:
         raise InputError("is missing: a fleet has two sides", where="--role", hint="--role prefill or --role decode")
     pools = [one for one in loaded.pools(role.value) if pool in (None, one.name)]

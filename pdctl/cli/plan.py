@@ -59,9 +59,10 @@ def _sides(paths: list[Path]) -> "tuple[Manifest, Manifest]":
             groups.append(manifest_group(data, path))
         else:
             from pdctl.check.fleets import fleet_groups
+            from pdctl.cli.common import usable
             from pdctl.fleet import parse_fleet
 
-            groups += fleet_groups(parse_fleet(data, path))
+            groups += fleet_groups(usable(parse_fleet(data, path)))
     where = ", ".join(map(str, paths))
     require_both_roles(groups, where)
     groups = merged(groups)

@@ -85,6 +85,11 @@ def command(
         raise InputError("a probe needs a fleet file: it moves blocks of its layout", where="--probe")
     if backend not in ("mooncake", "nixl"):
         raise InputError(f'found "{backend}", expected mooncake or nixl', where="--backend")
+    if not 0 <= wait < float("inf"):
+        raise InputError(f"found {wait:g}, expected seconds from 0", where="--wait")
+    if environment is not None and not facts and not (environment / "bin" / "python").exists():
+        message = f"{environment} is no virtual environment: it holds no bin/python"
+        raise InputError(message, where="--environment", hint="give the folder in which the engine is installed")
 
     if facts and (probe or wait or save_facts):
         hint = "leave --facts out to ask the hosts themselves"
@@ -109,14 +114,16 @@ def command(
 
 
 def _of_fleet(path: Path, probe: bool, captured: "Sequence[Facts]", save_facts: Path | None) -> "tuple[Outcome, ...]":
+    from pdctl.engines.refusals import refuse
     from pdctl.fleet.load import load_fleet
     from pdctl.preflight.rules import judge
     from pdctl.preflight.run import fleet_snapshot
 
     loaded = load_fleet(path)
+    doubts = refuse(loaded)
     snapshot = fleet_snapshot(loaded, captured)
     _save(snapshot, save_facts)
-    outcomes = judge(snapshot)
+    outcomes = (*doubts, *judge(snapshot))
     if not probe:
         return outcomes
     from pdctl.preflight.probe import probe_fleet

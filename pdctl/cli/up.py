@@ -98,11 +98,14 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     """Ports that are not in the file are shown as chosen now; the run chooses again."""
     import shlex
 
+    from pdctl.cli.common import usable
     from pdctl.cli.progress import change_lines
     from pdctl.redact import hide_argv, hide_env
     from pdctl.up.converge import preview
     from pdctl.up.phases import PHASES
 
+    if "preflight" not in skipped:
+        usable(loaded)
     decision = preview(loaded)
     plan = decision.plan
     notes = {one.unit.name: one.notes for one in plan.engines}

@@ -10,7 +10,8 @@ from typing import Final
 from pdctl.engines import shipping
 from pdctl.engines.answer import Prompt
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread
-from pdctl.engines.builtin_models import CONFIGS, PREFIX, is_builtin, materialise
+from pdctl.engines.builtin_models import PREFIX, materialise
+from pdctl.engines.models import builtins_of, require_builtin
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import interpreter
 from pdctl.errors import InputError
@@ -95,12 +96,10 @@ class RealEngine:
         return needs
 
     def _model(self, path: str) -> Need:
-        if is_builtin(path):
-            return Need("model", str(materialise(path.removeprefix(PREFIX))), "remove the folder; it is written again")
-        known = ", ".join(sorted(PREFIX + name for name in CONFIGS))
         if path.startswith(PREFIX):
-            hint = f"one of {known}"
-            raise InputError(f"{self.name} cannot serve {path}", where="model.path", code="PD3104", hint=hint)
+            require_builtin(self.name, path, "model.path")
+            return Need("model", str(materialise(path.removeprefix(PREFIX))), "remove the folder; it is written again")
+        known = ", ".join(builtins_of(self.name))
         return Need("model", path, f"give a folder with a config.json and weights, or one of {known}")
 
     def ship_core(self, pools: Sequence[Pool]) -> str:

@@ -33,7 +33,8 @@ def contradictions(
     known = list(settled)
     for one in reading.given:
         for rule in known:
-            if one.called(rule.flag) and not one.part and rule.value != one.value:
+            same = rule.value is not None and (rule.value == one.value or rule.value in one.values)
+            if one.called(rule.flag) and not one.part and not same:
                 written = [key for field in rule.fields if (key := key_of(pool, field)) in loaded]
                 if written or rule.always:
                     yield _twice(loaded, pool, one, rule, written)

@@ -90,11 +90,14 @@ class _Planner:
     book: PortBook = field(default_factory=PortBook)
 
     def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str) -> dict[str, int]:
-        """Given ports as they are; of the others, those of the last run where the unit has them or can have them."""
+        """Given ports as they are; of the others, those of the last run where the unit has them or can have them.
+
+        What an earlier file gave from beyond the range that pdctl chooses from does not stay.
+        """
         last = {
             purpose: port
             for purpose, port in self.recorded.get(name, {}).items()
-            if name in self.running or is_free(host, port)
+            if name in self.running or (self.book.offers(port) and is_free(host, port))
         }
         chosen = {purpose: port for purpose in purposes if (port := given.get(purpose) or last.get(purpose))}
         for port in chosen.values():

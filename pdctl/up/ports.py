@@ -24,6 +24,10 @@ class PortBook:
         self._taken.add(port)
         return port
 
+    def offers(self, port: int) -> bool:
+        """Whether the port is one that this book might have chosen, and not one that a file once gave."""
+        return _LOWEST <= port < max(_ephemeral_start(), _LOWEST + 1000)
+
     def free(self, host: str) -> int:
         """A port that nothing listens on, below the range from which the kernel serves outgoing connections.
 

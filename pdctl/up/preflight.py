@@ -6,9 +6,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 from pdctl.engines.base import Need
+from pdctl.engines.builtin_models import PREFIX
+from pdctl.engines.models import is_there, missing
 from pdctl.engines.refusals import refuse
 from pdctl.errors import ConfigError, FindingsError, GateError, InputError
 from pdctl.launch.base import Unit
@@ -24,11 +25,14 @@ def preflight(run: Bringup) -> str:
         if not run.plan.of(role):
             message = f"{role}: no engine"
             raise InputError(message, where=run.loaded.where(role), code="PD0016", hint="give it `replicas: 1` or more")
-    refuse(run.loaded)
-    checked = check_needs(needs_of(run))
+    doubts = refuse(run.loaded)
+    checked = check_needs(needs_of(run), run.loaded.where("model.path"))
     validate_flags(run)
     ports = check_ports(run, [unit for unit in run.plan.units if unit.name not in run.running])
-    return f"{checked} needs met, {ports} ports free, {check_layouts(run)}"
+    parts = [f"{checked} needs met", f"{ports} ports free", check_layouts(run)]
+    if doubts:
+        parts.append(f"{len(doubts)} flags that `pdctl check` does not know (PD0031)")
+    return ", ".join(parts)
 
 
 def needs_of(run: Bringup) -> Iterator[Need]:
@@ -42,12 +46,15 @@ def needs_of(run: Bringup) -> Iterator[Need]:
     yield Need("package", router.package, router.install)
 
 
-def check_needs(needs: Iterable[Need]) -> int:
-    """How many needs are met. Raises InputError: PD0011 a model, PD0012 a package, PD0013 a library."""
+def check_needs(needs: Iterable[Need], model_line: str | None = None) -> int:
+    """How many needs are met. `model_line`: where the file names the model.
+
+    Raises InputError: PD0011 a model, PD0012 a package, PD0013 a library.
+    """
     wanted = list(needs)
     for need in wanted:
-        if need.kind == "model" and not _model_exists(need.name):
-            raise InputError("no such model", where=need.name, code="PD0011", hint=need.remedy)
+        if need.kind == "model" and not need.name.startswith(PREFIX) and not is_there(need.name):
+            raise missing(need.name, model_line or need.name, need.remedy)
         if need.kind == "package" and not _importable(need.name, need.python):
             message = f"{need.name} is not installed for {need.python}"
             raise InputError(message, code="PD0012", hint=need.remedy)
@@ -55,15 +62,6 @@ def check_needs(needs: Iterable[Need]) -> int:
             message = f"the system library {need.name} is missing"
             raise InputError(message, code="PD0013", hint=need.remedy)
     return len(wanted)
-
-
-def _model_exists(path: str) -> bool:
-    """A built-in, a folder with a config.json, or a name that only the engine can resolve (`org/name`)."""
-    if path.startswith("builtin:"):
-        return True
-    folder = Path(path).expanduser()
-    looks_local = path.startswith((".", "/", "~")) or folder.exists()
-    return (folder / "config.json").is_file() if looks_local else path.count("/") <= 1
 
 
 def _importable(package: str, python: str) -> bool:

@@ -8,7 +8,10 @@ KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "multi_query_gro
 
 
 def read_full(config: Config) -> Gqa | Mla:
-    """The attention of layers that see the whole prompt."""
+    """The attention of layers that see the whole prompt. Sizes that no use is made of are sizes all the same."""
+    if config.has("hidden_size"):
+        config.size("hidden_size")
+    _refuse_heads(config)
     if config.has("kv_lora_rank"):
         return read_mla(config)
     for key in ("qk_rope_head_dim", "index_topk"):
@@ -21,6 +24,15 @@ def read_full(config: Config) -> Gqa | Mla:
         head_dim = config.size("global_head_dim")
         return Gqa(heads, head_dim, head_dim)
     return Gqa(heads, head_dim, _v_head_dim(config, "v_head_dim", head_dim))
+
+
+def _refuse_heads(config: Config) -> None:
+    """Query heads share KV heads in equal groups, or there are as many."""
+    if not config.has("num_attention_heads") or not config.has("num_key_value_heads"):
+        return
+    heads, kept = config.size("num_attention_heads"), config.size("num_key_value_heads", least=0)
+    if kept and heads % kept and not config.has("kv_lora_rank"):
+        config.fail("num_key_value_heads", f"found {kept}, which does not divide num_attention_heads {heads}")
 
 
 def read_mla(config: Config) -> Mla:

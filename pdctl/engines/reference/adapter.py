@@ -100,7 +100,7 @@ class ReferenceEngine:
 
     def settled(self, fleet: Fleet, pool: Pool) -> Iterator[Settled]:
         """Every flag that `command` writes."""
-        yield Settled("--model", (".model.path",), None, always=True)
+        yield Settled("--model", (".model.path",), fleet.model.path, always=True)
         yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
         yield Settled("--role", (pool.role,), pool.role, always=True)
         yield Settled("--host", ("hosts",), None, always=True)

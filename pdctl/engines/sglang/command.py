@@ -48,7 +48,7 @@ def command(instance: Instance) -> Command:
 
 def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     """The flags that fields of the fleet file set."""
-    yield Settled("--model-path", (".model.path",), None, always=True)
+    yield Settled("--model-path", (".model.path",), fleet.model.path, always=True)
     yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
     yield Settled("--host", ("hosts",), None, always=True)
     yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)

@@ -53,7 +53,7 @@ def command(instance: Instance) -> Command:
 
 def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     """The flags that fields of the fleet file set. A pool's own connector is judged by what it moves state with."""
-    yield Settled("--model", (".model.path",), None, always=True)
+    yield Settled("--model", (".model.path",), fleet.model.path, always=True)
     yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
     yield Settled("--host", ("hosts",), None, always=True)
     yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)

@@ -113,6 +113,7 @@ def test_output_is_pure(capsys: pytest.CaptureFixture[str]) -> None:
         ((*HYBRID, "--platfrom", "npu"), "--platform"),
         ((*HYBRID, "--platform", "cuda"), "hopper"),
         ((*HYBRID, "--backend", "moonkake"), "did you mean mooncake"),
+        ((*HYBRID, "--backend", "foo"), 'no backend "foo"'),
         ((*HYBRID, "--pre", "--live"), "give one of them"),
         ((*HYBRID, "--live"), "no fleet file"),
         ((), "no fleet is given"),

@@ -221,6 +221,88 @@ def test_a_model_that_is_not_here(fleet: Any, capsys: pytest.CaptureFixture[str]
     assert main(["check", name, "--model", "model"]) == 0
 
 
+@pytest.mark.code("PD0011", "PD3104")
+@pytest.mark.parametrize(
+    ("path", "engine", "code", "says", "hint"),
+    [
+        ("/models/elsewhere", "sglang", "PD0011", "no model at /models/elsewhere: no such folder", "--model DIR"),
+        ("./modle", "sglang", "PD0011", "no such folder", "did you mean model?"),
+        ("builtin:tiny-hybird", "reference", "PD3104", "cannot serve", "did you mean builtin:tiny-hybrid?"),
+        ("builtin:tiny-lama", "sglang", "PD3104", "cannot serve", "did you mean builtin:tiny-llama?"),
+        ("builtin:nothing", "vllm", "PD3104", "vllm cannot serve builtin:nothing", "one of builtin:tiny-llama"),
+    ],
+)
+def test_a_model_that_is_not_there_has_one_code_in_check_and_up(
+    fleet: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    engine: str,
+    code: str,
+    says: str,
+    hint: str,
+) -> None:
+    """With the line of the file and the nearest name."""
+    head = HEAD.replace("{path: model}", f"{{path: '{path}'}}").replace("engine: sglang", f"engine: {engine}")
+    name = fleet("prefill: {page_size: 64}\ndecode: {page_size: 64}\n", head=head)
+    assert main(["check", name]) == 2
+    checked = capsys.readouterr().err
+    assert checked.startswith(f"error {code} fleet.yaml:3  ")
+    assert says in checked
+    assert hint in checked
+    monkeypatch.setattr("pdctl.up.preflight._importable", lambda *_: True)
+    monkeypatch.setattr("pdctl.up.preflight._loadable", lambda *_: True)
+    assert main(["up", name]) == 2
+    assert f"error {code} fleet.yaml:3  " in capsys.readouterr().err
+
+
+@pytest.mark.code("PD0032", "PD0030")
+@pytest.mark.parametrize(
+    ("engine", "pool", "says"),
+    [
+        ("sglang", "{args: [--page-size]}", "PD0032 fleet.yaml:6  --page-size: a value is missing"),
+        (
+            "sglang",
+            "{args: [--page-size, '-4']}",
+            "PD0032 fleet.yaml:6 --page-size  found '-4', expected a whole number",
+        ),
+        ("sglang", "{args: [--dtype, float7]}", "PD0001 fleet.yaml:6 --dtype  found float7"),
+        (
+            "reference",
+            "{args: [--dtype, '3']}",
+            "PD0032 fleet.yaml:6  --dtype: found '3', expected one of float32, float64",
+        ),
+        ("reference", "{args: [--dtyp, float32]}", "PD0030 fleet.yaml:6  --dtyp: no such flag in the reference engine"),
+        (
+            "reference",
+            "{kv_cache_dtype: float16}",
+            "PD0001 fleet.yaml:6  found float16, expected one of float64, float32",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_at_its_line(
+    fleet: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, engine: str, pool: str, says: str
+) -> None:
+    monkeypatch.setattr("pdctl.engines.refusals.installed_version", lambda *_: None)
+    head = HEAD.replace("engine: sglang", f"engine: {engine}")
+    if engine == "reference":
+        head = head.replace("{path: model}", "{path: 'builtin:tiny-hybrid'}")
+    assert main(["check", fleet(f"prefill: {pool}\ndecode: {{}}\n", head=head)]) == 2
+    assert capsys.readouterr().err.startswith(f"error {says}")
+
+
+@pytest.mark.code("PD1002")
+def test_a_dtype_by_flag_is_the_flags_and_a_default_is_the_engines(
+    fleet: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two values that both call themselves a default leave nobody the wiser."""
+    head = HEAD.replace("engine: sglang", "engine: reference").replace("{path: model}", "{path: 'builtin:tiny-hybrid'}")
+    name = fleet("prefill: {args: [--dtype, float32]}\ndecode: {}\n", head=head)
+    _, report = _check(capsys, name)
+    [finding] = [one for one in report["findings"] if one["code"] == "PD1002"]
+    assert finding["evidence"][0]["source"] == "fleet.yaml:6 --dtype"
+
+
 def test_a_fleet_of_one_role(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing to pair is unusable input, not a pass."""
     assert main(["check", fleet("prefill: {page_size: 64}\ndecode: {replicas: 0}\n")]) == 2

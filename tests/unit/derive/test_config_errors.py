@@ -92,6 +92,9 @@ def changed(config: dict[str, Any], **keys: Any) -> dict[str, Any]:
             "architectures",
         ),
         ({}, "num_hidden_layers"),
+        ({**LLAMA, "head_dim": 64, "hidden_size": 0}, "hidden_size"),
+        ({**LLAMA, "head_dim": 64, "hidden_size": [4096]}, "hidden_size"),
+        ({**LLAMA, "num_attention_heads": 32, "num_key_value_heads": 5}, "num_key_value_heads"),
     ],
 )
 def test_error_names_the_key(config: dict[str, Any], key: str) -> None:

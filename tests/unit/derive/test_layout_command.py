@@ -189,3 +189,46 @@ def test_narrow_terminals_lose_columns_not_lines(model: Path, capsys: pytest.Cap
     assert len({len(one) for one in shown.values()}) == 1
     assert max(map(len, shown[60])) <= 80
     assert any("[1][2][128]" in line for line in shown[140])
+
+
+@pytest.mark.code("PD0001", "PD0030")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--backend", "mooncak"], "did you mean mooncake?"),
+        (["--backend", "foo"], 'no backend "foo"'),
+        (["--", "--page-sise", "4"], "did you mean --page-size?"),
+        (["--", "--help"], "--help: it prints and ends"),
+    ],
+)
+def test_what_is_not_known_lays_nothing_out(
+    words: list[str], says: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model, *words)
+    assert (status, out) == (2, "")
+    assert says in err
+
+
+def test_flags_of_another_version_are_noted(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--engine", "sglang", "--role", "prefill", "--model", model, "--", "--cuda-graph-max-bs", "16"]
+    status, _, err = run(capsys, *words)
+    assert status == 0
+    assert "SGLang 0.5.2 to 0.5.18 had it" in err
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["FooForCausalLM"], "SGLang 0.5.23 has no class for FooForCausalLM"),
+        (None, "the config names no architecture"),
+        (["LlamaForCausalLM"], None),
+    ],
+)
+def test_an_architecture_that_the_engine_has_no_class_for_is_an_assumption(
+    names: list[str] | None, says: str | None, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "architectures": names}))
+    status, _, err = run(capsys, "--engine", "sglang", "--role", "prefill", "--model", model)
+    assert status == 0
+    assert (says in err) if says else ("class" not in err and "architecture" not in err)

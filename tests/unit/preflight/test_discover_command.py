@@ -13,8 +13,36 @@ from tests import machines
 
 
 def test_a_host_without_devices_says_so_and_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "sys").mkdir()
     assert main(["discover", "--root", str(tmp_path)]) == 0
     assert "No RDMA device" in capsys.readouterr().out
+
+
+@pytest.mark.code("PD0001")
+@pytest.mark.parametrize("folder", ["", "deeper"])
+def test_a_folder_that_is_no_root_is_no_host_without_devices(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """A wrong path must not read as a result."""
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["discover", "--root", folder]) == 2
+    assert "holds no sys/" in capsys.readouterr().err
+
+
+@pytest.mark.code("PD0001")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--wait", "nan"], "--wait  found nan"),
+        (["--wait", "-1"], "--wait  found -1"),
+        (["--wait", "inf"], "--wait  found inf"),
+        (["--environment", "/nope"], "--environment  /nope is no virtual environment"),
+    ],
+)
+def test_options_of_preflight_that_can_mean_nothing(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["preflight", *words]) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_json_holds_the_host_the_choice_and_the_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -122,6 +122,15 @@ def test_a_restarted_fleet_keeps_its_ports_where_they_are_still_free() -> None:
     assert ports["decode-0"] != recorded["decode-0"]
 
 
+def test_ports_that_an_earlier_file_gave_do_not_stick() -> None:
+    """A failed `up` of a file with port 65535 must not leave the next one there."""
+    recorded = {"prefill-0": {"http": 65535, "bootstrap": 65534}, "decode-0": {"http": 80}}
+    plan = make_plan(load(), recorded)
+    assert all(20000 <= port < 32768 for unit in plan.units for port in unit.ports.values())
+    running = make_plan(load(), recorded, frozenset({"prefill-0"}))
+    assert running.units[0].ports == recorded["prefill-0"]
+
+
 def test_a_unit_that_still_runs_keeps_its_ports_so_that_it_can_be_adopted() -> None:
     first = make_plan(load())
     recorded = {unit.name: unit.ports for unit in first.units}
