@@ -51,9 +51,17 @@ def check(paths: Sequence[Path], options: Options) -> Report:
     paths = [shown(path) for path in paths]
     if options.live and not any(one.fleet for one in inputs):
         raise InputError("no fleet file: --live reads the engines that one names", where="--live")
-    files = [path.name if len({other.name for other in paths}) == len(paths) else str(path) for path in paths]
+    files = _labels(paths)
     groups = told_apart([(file, group) for file, one in zip(files, inputs, strict=True) for group in one.groups])
     return _report(groups, inputs, options, ", ".join(map(str, paths)), start)
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """What tells the files apart: their names, else their paths, else their place in the command line."""
+    for labels in ([path.name for path in paths], [str(path) for path in paths]):
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{path.name}#{place}" for place, path in enumerate(paths, 1)]
 
 
 def check_fleet(loaded: "LoadedFleet", options: Options | None = None) -> Report:

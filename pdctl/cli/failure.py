@@ -1,6 +1,7 @@
 """How an error becomes a message on standard error, a document where one was asked for, and an exit status."""
 
 import os
+import re
 import sys
 import textwrap
 import traceback
@@ -14,6 +15,12 @@ from pdctl.cli.output import paint, width_of
 from pdctl.cli.streams import ENDS_UNHEARD
 from pdctl.redact import clean, clean_line, hide
 
+#: What the option parser says, and how people say it.
+_PLAIN_WORDS = (
+    (r"is not a valid int( range)?$", "is not a whole number"),
+    (r"is not a valid float( range)?$", "is not a number"),
+    (r"is not in the range x>=(\S+)$", r"is less than \1"),
+)
 _DEBUG = "PDCTL_DEBUG=1 shows the traceback"
 MOST_FAULTS = 20
 """Of one file; what is wrong with the rest shows when these are mended."""
@@ -98,7 +105,10 @@ def _usage(error: Exception) -> Fault:
     hint = f"did you mean {near[0]}?" if near else f"`{command} --help` says what it takes"
     if getattr(error, "param", None) is not None:
         message = error.format_message()  # type: ignore[attr-defined]
-    return Fault("PD0001", command, message.rstrip("."), hint)
+    message = message.rstrip(".")
+    for pattern, words in _PLAIN_WORDS:
+        message = re.sub(pattern, words, message)
+    return Fault("PD0001", command, message, hint)
 
 
 def _say(fault: Fault) -> None:

@@ -65,6 +65,18 @@ def result_json(document: Any) -> None:
     sys.stdout.write(clean_json(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
 
 
+def fitted(
+    rows: Sequence[tuple[str, ...]], header: tuple[str, ...], droppable: Sequence[str], width: int | None
+) -> list[str]:
+    """Lines of a table of at most `width` columns of the terminal: without these of its columns, as far as needed."""
+    for dropped in range(len(droppable) + 1):
+        kept = [place for place, name in enumerate(header) if name not in droppable[:dropped]]
+        lines = table([tuple(row[i] for i in kept) for row in rows], tuple(header[i] for i in kept))
+        if width is None or max(map(len, lines)) <= width:
+            break
+    return lines
+
+
 def table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...]) -> list[str]:
     """Lines of a plain table, columns padded to their widest cell. Cells may hold any text."""
     cells = [header, *(tuple(map(clean_line, row)) for row in rows)]

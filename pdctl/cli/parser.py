@@ -24,6 +24,19 @@ def parser_of(command: Command) -> Any:
     app.command(command.name, help=help_text, epilog=_MORE, context_settings=settings)(module.command)
     parser = typer.main.get_command(app)
     parser.params.extend(options())
+    _spell(parser)
     gc.freeze()
     gc.enable()
     return parser
+
+
+def _spell(parser: Any) -> None:
+    """One spelling of what stands for a value: capitals, and brackets around what may be left out."""
+    stands_for = {"int": "N", "int range": "N", "float": "N", "float range": "N", "str": "NAME"}
+    for parameter in parser.params:
+        if parameter.param_type_name == "option":
+            parameter.metavar = parameter.metavar or stands_for.get(parameter.type.name)
+            continue
+        name = (parameter.metavar or parameter.name).upper()
+        shown = name if parameter.required or name.startswith("[") else f"[{name}]"
+        setattr(parameter, "make_metavar", lambda ctx, usage=False, shown=shown: shown)  # noqa: B010  mypy: a method

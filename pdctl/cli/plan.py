@@ -117,7 +117,7 @@ def _print_document(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> No
 def _print_table(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> None:
     import sys
 
-    from pdctl.cli.output import paint, result
+    from pdctl.cli.output import fitted, paint, result, width_of
     from pdctl.redact import clean_line
 
     result(clean_line(f"prefill {_described(prefill)} → decode {_described(decode)}"))
@@ -126,27 +126,11 @@ def _print_table(plan: "Plan", prefill: "Manifest", decode: "Manifest") -> None:
         [(*name, *_row(part)) for name, part in parts(plan)] for parts in (_parts_by_rank, _parts_by_state)
     )
     for head, rows in ((("from", "to"), by_rank), (("kind", "tensor"), by_state)):
-        first, *others = _fitted([(*head, "entries", "bytes", "copies", "merged"), *rows])
+        columns = (*head, "entries", "bytes", "copies", "merged")
+        first, *others = fitted(rows, columns, ("entries", "copies"), width_of(sys.stdout))
         result("\n".join([paint(first, "bold", sys.stdout), *others]) + "\n")
     total = plan.stats
     result(f"{_size(total.bytes)} in {total.pieces} copies, merged into {total.copies}")
-
-
-def _fitted(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of a table; on a narrow terminal without the entries, then without the copies before merging."""
-    import shutil
-    import sys
-
-    from pdctl.cli.output import table
-
-    width = shutil.get_terminal_size((1000, 24)).columns if sys.stdout.isatty() else 1000
-    for dropped in ((), ("entries",), ("entries", "copies")):
-        kept = [i for i, name in enumerate(rows[0]) if name not in dropped]
-        header, *body = [tuple(row[i] for i in kept) for row in rows]
-        lines = table(body, header)
-        if max(map(len, lines)) <= width:
-            break
-    return lines
 
 
 def _described(side: "Manifest") -> str:

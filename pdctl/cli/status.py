@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name, given_or_here
-from pdctl.cli.output import note, paint, result, result_json, table
+from pdctl.cli.output import fitted, note, paint, result, result_json, width_of
 from pdctl.launch.state import DOWN
 from pdctl.redact import clean_line
 
@@ -30,7 +30,9 @@ def _print(status: Any) -> None:
     result(clean_line("  ".join(filter(None, (status.fleet, status.phase, url)))))
     rows = [_row(one) for one in status.units]
     if rows:
-        head, *lines = table(rows, ("unit", "state", "pid", "port", "since", "restarts", "last exit"))
+        width = width_of(sys.stdout)
+        columns = ("unit", "state", "pid", "port", "since", "restarts", "last exit")
+        head, *lines = fitted(rows, columns, ("since", "pid", "restarts"), width - 2 if width else None)
         result(f"  {head}")
         for one, line in zip(status.units, lines, strict=True):
             calm = one.state == "ready" or status.phase == DOWN

@@ -431,3 +431,11 @@ def test_pools_with_other_flags_are_judged_apart(fleet: Any, capsys: pytest.Capt
     )
     _, report = _check(capsys, fleet(pools, {**DENSE, "max_position_embeddings": 4096}))
     assert {pair["prefill"]: pair["verdict"] for pair in report["pairs"]} == {"free-0": "fits", "bound-0": "refused"}
+
+
+def test_one_file_given_twice_has_two_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four pairs of one name could not be told apart."""
+    assert main(["check", "examples/tiny-hybrid.yaml", "examples/tiny-hybrid.yaml", "-o", "json"]) == 0
+    pairs = [(pair["prefill"], pair["decode"]) for pair in json.loads(capsys.readouterr().out)["pairs"]]
+    assert len(set(pairs)) == 4
+    assert ("tiny-hybrid.yaml#1:prefill-0", "tiny-hybrid.yaml#2:decode-0") in pairs
