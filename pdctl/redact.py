@@ -37,6 +37,14 @@ def clean_line(text: str, limit: int | None = LONGEST_LINE) -> str:
     return clean(" ".join(text.splitlines()).replace("\t", " "), limit)
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def plain(text: str) -> str:
+    """Without the sequences that only colour it."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
 def clean_json(text: str) -> str:
     """A JSON document, equal as JSON, in which no character acts on a terminal either."""
     if text.replace("\n", "").isprintable():

@@ -58,7 +58,8 @@ def _document(argv: Sequence[str], faults: Sequence[Fault]) -> None:
 
     form = asked_form(argv)
     if form is not None:
-        print_document(argv[0], faults, form)
+        command = next((word for word in argv if not word.startswith("-")), "pdctl")
+        print_document(command, faults, form)
         sys.stdout.flush()
 
 

@@ -1,13 +1,18 @@
 """`pdctl logs`."""
 
+import sys
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pdctl.cli.common import FleetArgument, fleet_name, given_or_here
+from pdctl.cli.output import result
 from pdctl.errors import InputError
+from pdctl.redact import clean, hide, plain
 
 
 def command(
@@ -21,13 +26,19 @@ def command(
         str | None,
         typer.Option(metavar="10m|TIME", help="Only what is not older: 30s, 10m, 2h, 1d ago; 11:30; 2026-12-01T11:30."),
     ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="As it was written: colours, control characters, secrets, lines of any length."),
+    ] = False,
 ) -> None:
     """Print or follow the logs of some units, or of all.
 
     With more than one unit each line begins with its name, and lines come in the order of the times that they carry.
+    What sounds secret is left out, and on a terminal what it would obey is shown instead.
     """
     from pdctl.launch.local import LocalLauncher
     from pdctl.launch.state import FleetFolder
+    from pdctl.up.lines import LONGEST
     from pdctl.up.logs import follow_logs, print_logs
     from pdctl.up.units import refuse_unknown
 
@@ -43,9 +54,25 @@ def command(
             hint = f"`pdctl status {name}` says how far `up` is"
             raise InputError(f"{unit} has not been started yet", code="PD3015", hint=hint)
     logs: dict[str, Path] = {one: launcher.log(one) for one in (units or known)}
-    offsets = print_logs(logs, tail, typer.echo, begin)
+    write = partial(_write, _as_it_is if raw else _readable if sys.stdout.isatty() else hide, follow)
+    offsets = print_logs(logs, tail, write, begin, sys.maxsize if raw else LONGEST)
     if follow:
-        follow_logs(logs, offsets, typer.echo)
+        follow_logs(logs, offsets, write)
+
+
+def _write(shown: Callable[[str], str], at_once: bool, line: str) -> None:
+    result(shown(line))
+    if at_once:
+        sys.stdout.flush()
+
+
+def _as_it_is(line: str) -> str:
+    return line
+
+
+def _readable(line: str) -> str:
+    """For a terminal. Colours are left out: they say nothing that is worth an escape in the line."""
+    return clean(hide(plain(line)), None)
 
 
 def _moment(since: str | None) -> float | None:

@@ -2,23 +2,29 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from pdctl.up.merged import in_order, offset_of_last, offset_since, time_before
+from pdctl.up.lines import LONGEST, lines_of, start_of_last
+from pdctl.up.merged import in_order, offset_since, time_before
 
 POLL_S = 0.2
+MOST_AT_ONCE = 10_000
+"""Lines of a log that are taken up before the others have their turn."""
 
 Write = Callable[[str], None]
 
 
-def print_logs(logs: Mapping[str, Path], lines: int | None, write: Write, since: float | None = None) -> dict[str, int]:
+def print_logs(
+    logs: Mapping[str, Path], lines: int | None, write: Write, since: float | None = None, longest: int = LONGEST
+) -> dict[str, int]:
     """Write each log, or its last lines, or what is not older than `since`; how far each was read.
 
-    Logs may be larger than memory. One of which no line carries a time is written whole.
+    Logs may be larger than memory; lines are cut after `longest` bytes. A log without any time is written whole.
     """
     now = datetime.now()
-    read = {name: _Reader(path, lines, since, now) for name, path in logs.items() if path.exists()}
+    read = {name: _Reader(path, lines, since, now, longest) for name, path in logs.items() if path.exists()}
     if len(logs) == 1:
         for one in read.values():
             for line in one:
@@ -33,17 +39,23 @@ def print_logs(logs: Mapping[str, Path], lines: int | None, write: Write, since:
 class _Reader:
     """The last lines of a log, or those from a moment on; `offset` is how far it was read."""
 
-    def __init__(self, path: Path, lines: int | None, since: float | None, now: datetime) -> None:
+    def __init__(self, path: Path, lines: int | None, since: float | None, now: datetime, longest: int) -> None:
         self.path = path
-        last = offset_of_last(path, lines) if lines is not None else 0
+        self.longest = longest
+        last = _offset_of_last(path, lines) if lines is not None else 0
         self.offset = max(last, (offset_since(path, since, now) or 0) if since is not None else 0)
 
     def __iter__(self) -> Iterator[str]:
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            for line in file:
-                self.offset += len(line)
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
+            for line in lines_of(file, self.longest):
+                self.offset += line.size
+                yield line.text
+
+
+def _offset_of_last(path: Path, lines: int) -> int:
+    with path.open("rb") as file:
+        return start_of_last(file, lines)
 
 
 def follow_logs(logs: Mapping[str, Path], offsets: dict[str, int], write: Write) -> None:
@@ -60,19 +72,17 @@ def _added(name: str, path: Path, offsets: dict[str, int]) -> list[str]:
     """Whole lines that were written since this was last asked."""
     if path.exists() and path.stat().st_size < offsets[name]:
         offsets[name] = 0
-    content = _read(path, offsets[name])
-    whole = content[: content.rfind(b"\n") + 1]
-    offsets[name] += len(whole)
-    return whole.decode("utf-8", "replace").splitlines()
-
-
-def _read(path: Path, offset: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read()
-    except FileNotFoundError:
-        return b""
+    added = []
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(offsets[name])
+        for line in lines_of(file):
+            if not line.whole and line.size < LONGEST:
+                break  # it is still being written
+            added.append(line.text)
+            offsets[name] += line.size
+            if len(added) == MOST_AT_ONCE:
+                break
+    return added
 
 
 def _labelled(name: str, line: str, logs: Mapping[str, Path]) -> str:

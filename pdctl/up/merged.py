@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import merge
+from itertools import islice
 from os import SEEK_END
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from pdctl.up.lines import lines_of
 
 BLOCK: Final = 1 << 20
 _HEAD: Final = 100
@@ -102,24 +105,6 @@ def offset_since(path: Path, since: float, now: datetime) -> int | None:
     return None if found is None else 0
 
 
-def offset_of_last(path: Path, lines: int) -> int:
-    """Where the last lines of a log begin, found from its end. A last line without its end counts. Raises OSError."""
-    with path.open("rb") as file:
-        end = file.seek(0, SEEK_END)
-        left, at = lines, end
-        while at > 0 and left > 0:
-            begin = max(at - BLOCK, 0)
-            file.seek(begin)
-            block = file.read(at - begin)
-            place = len(block) - (at == end and block.endswith(b"\n"))
-            while left > 0 and (place := block.rfind(b"\n", 0, place)) >= 0:
-                left -= 1
-            if left == 0:
-                return begin + place + 1
-            at = begin
-        return 0 if left > 0 and lines > 0 else end
-
-
 def time_before(path: Path, offset: int, now: datetime) -> float:
     """Time of the last line that carries one, of the block before this place; 0 where none does. Raises OSError."""
     with path.open("rb") as file:
@@ -131,10 +116,12 @@ def _times(file: BinaryIO, begin: int, end: int, now: datetime) -> Iterator[tupl
     place = 0
     if begin > 0:
         file.seek(begin - 1)
-        place = begin - 1 + len(file.readline())
+        place = begin - 1 + sum(line.size for line in islice(lines_of(file), 1))
     file.seek(place)
-    while place < end and (line := file.readline()):
-        when = time_of(line[: 4 * _HEAD].decode("utf-8", "replace"), now)
+    for line in lines_of(file, 4 * _HEAD):
+        if place >= end:
+            return
+        when = time_of(line.text, now)
         if when is not None:
             yield place, when
-        place += len(line)
+        place += line.size

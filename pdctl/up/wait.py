@@ -8,7 +8,7 @@ from pathlib import Path
 from pdctl.engines.http import answers
 from pdctl.errors import GateError
 from pdctl.launch.base import Launcher, Unit
-from pdctl.redact import clean, hide
+from pdctl.redact import clean, hide, plain
 from pdctl.up.answered import note_answer
 from pdctl.up.context import Bringup
 from pdctl.up.parallel import each
@@ -105,5 +105,5 @@ def tail(path: Path, size: int = TAIL_BYTES) -> str:
 
 def excerpt(path: Path, lines: int = 6) -> str:
     """The last lines of a log, set off by a bar, for an error message. Engines print their arguments there."""
-    last = [clean(hide(line), 200) for line in tail(path).splitlines() if line.strip()][-lines:]
+    last = [clean(hide(plain(line)), 200) for line in tail(path).splitlines() if line.strip()][-lines:]
     return "\n".join(f"    | {line}" for line in last) or "    | (its log is empty)"

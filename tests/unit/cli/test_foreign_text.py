@@ -67,6 +67,35 @@ def test_a_log_cannot_act_through_an_error_and_tells_no_secret(tmp_path: Path) -
     assert excerpt(log) == f"    | server_args=ServerArgs(api_key='…', port=1)\n    | {SHOWN}"
 
 
+LINE = f"\x1b[2mINFO\x1b[0m api_key='S3' {EVIL}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "terminal", "shown"),
+    [
+        ([], True, f"INFO api_key='…' {SHOWN}"),
+        ([], False, f"\x1b[2mINFO\x1b[0m api_key='…' {EVIL}"),
+        (["--raw"], True, LINE),
+        (["--raw", "-n", "1"], False, LINE),
+    ],
+)
+def test_logs_are_cleaned_for_terminals_and_tell_no_secret_unless_raw(
+    flags: list[str],
+    terminal: bool,
+    shown: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    unit = FleetFolder("f").units / "prefill-0"
+    unit.mkdir(parents=True)
+    (unit / "unit.log").write_text(f"{LINE}\n")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    assert app.main(["logs", "f", *flags]) == 0
+    assert capsys.readouterr().out == f"{shown}\n"
+
+
 def test_progress_and_tables_show_it(capsys: pytest.CaptureFixture[str]) -> None:
     note(f"prefill-0 {EVIL}")
     assert capsys.readouterr().err == f"prefill-0 {SHOWN}\n"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdctl.up.lines import lines_of, start_of_last
+from pdctl.up.logs import _added
 
 CONTENTS = st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"\r\n", "é".encode()]), max_size=30).map(b"".join)
 
@@ -40,6 +41,20 @@ def test_a_long_line_is_cut_and_says_so() -> None:
     first, second = lines_of(io.BytesIO(b"x" * 50 + b"\n" + b"y"), longest=10)
     assert first == ("x" * 10 + "… (41 more bytes)", 51, True)
     assert second == ("y", 1, False)
+
+
+def test_following_takes_whole_lines_up_and_none_of_any_length_whole(tmp_path: Path) -> None:
+    log = tmp_path / "unit.log"
+    offsets = {"u": 0}
+    log.write_bytes(b"one\ntw")
+    assert _added("u", log, offsets) == ["one"]
+    with log.open("ab") as file:
+        file.write(b"o\n" + b"x" * (1 << 20) + b"\nthree\n")
+    assert [line[:20] for line in _added("u", log, offsets)] == ["two", "x" * 20, "three"]
+    assert offsets["u"] == log.stat().st_size
+    log.write_bytes(b"anew\n")
+    assert _added("u", log, offsets) == ["anew"]
+    assert _added("u", tmp_path / "none", {"u": 0}) == []
 
 
 def test_a_line_of_300_mb_costs_little(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pdctl.up import merged
+from pdctl.up.lines import start_of_last
 from pdctl.up.logs import print_logs
-from pdctl.up.merged import in_order, moment, offset_of_last, offset_since, time_of
+from pdctl.up.merged import in_order, moment, offset_since, time_of
 
 NOW = datetime(2026, 12, 1, 12, 0, 0)
 AT = datetime(2026, 12, 1, 11, 6, 33)
@@ -101,7 +102,7 @@ def test_the_first_line_of_a_moment_is_found_from_the_end(
 def test_the_last_lines_are_found_from_the_end(
     block: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged, "BLOCK", block)
+    monkeypatch.setattr("pdctl.up.lines._BLOCK", block)
     path = tmp_path / "log"
     for count in (0, 1, 2, 5):
         text = "\n".join("line" * (n % 3) for n in range(count)) + (end if count else "")
@@ -109,7 +110,8 @@ def test_the_last_lines_are_found_from_the_end(
         lines = text.splitlines(keepends=True)
         for last in range(count + 2):
             expected = "".join(lines[len(lines) - last :] if last < len(lines) else lines) if last else ""
-            assert text.encode()[offset_of_last(path, last) :].decode() == expected
+            with path.open("rb") as file:
+                assert text.encode()[start_of_last(file, last) :].decode() == expected
 
 
 def test_a_log_without_times_is_shown_whole(tmp_path: Path) -> None:
