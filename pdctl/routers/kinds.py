@@ -46,6 +46,8 @@ class RouterKind:
     """Whether it asks its clients for the key that it is given."""
     control: bool = True
     """Whether the calls that change its list of workers can have a key of their own."""
+    takes_on: bool = True
+    """Whether it takes on its list again what was taken off it."""
     engine_key: str | None = None
     """A further variable that it reads, where it sends engines another key than the one given."""
 
@@ -90,6 +92,7 @@ ROUTERS = {
             connector_flag="--kv-connector",
             asks=False,
             control=False,
+            takes_on=False,  # 0.1.17: "PD router requires specific add_prefill_server or add_decode_server methods"
             engine_key="OPENAI_API_KEY",
         ),
     )

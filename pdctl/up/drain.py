@@ -15,7 +15,7 @@ from pdctl.up.workers import Worker, Workers, absent
 
 DRAIN_S: Final = 30.0
 """How long requests under way are waited for, unless said."""
-LISTED_S: Final = 60.0
+LISTED_S: Final = 150.0
 """How long a router may take to take a worker on its list: it asks the engine first."""
 POLL_S: Final = 0.1
 _UNDER_WAY: Final = (
@@ -45,7 +45,7 @@ def drain(run: Bringup, leaving: Mapping[str, str]) -> None:
     if run.serving_at is None or not leaving:
         return
     router = Workers(run.serving_at, run.plan.control_key)
-    listed = router.listed()
+    listed = router.listed() if _would_be_back(run, leaving) else None
     if listed is None:
         run.events.progress("the router cannot be told: requests to what is restarted fail meanwhile")
         return
@@ -57,6 +57,13 @@ def drain(run: Bringup, leaving: Mapping[str, str]) -> None:
         except Unreachable as error:
             run.events.progress(f"the router does not let {here[worker.url.rstrip('/')]} go: {error}")
     _wait_idle(run, router, {here[worker.url.rstrip("/")]: worker for worker in mine})
+
+
+def _would_be_back(run: Bringup, leaving: Mapping[str, str]) -> bool:
+    """Whether what is taken off the list can come on it again: by this router, by the one that is started later, or
+    not at all because it is gone for good."""
+    gone = not any(unit.name in leaving for unit in run.plan.units)
+    return run.plan.router_kind.takes_on or gone or ROUTER in run.leaving
 
 
 def make_way(run: Bringup, role: str) -> None:

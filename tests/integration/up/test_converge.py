@@ -186,6 +186,22 @@ def test_restart_of_one_unit_and_of_all(fleet: Fleet) -> None:
     assert fleet.status()["ok"]
 
 
+@pytest.mark.parametrize("kind", ["sglang-router", "vllm-router"])
+def test_a_real_router_gives_requests_to_what_was_restarted(fleet: Fleet, kind: str) -> None:
+    """One takes on again what it let go, the other never lets go: both serve with all of their workers at the end."""
+    fleet.write(decode="{replicas: 2}", more=f"router: {{kind: {kind}}}\n")
+    fleet.path.write_text(fleet.path.read_text().replace("backend: mooncake", "backend: nixl"))
+    up = fleet.up()
+    assert up.returncode == 0, up.stderr
+    before = pids(fleet)
+    restarted = fleet.run("restart", fleet.name, "decode-0", "--drain", "1")
+    assert restarted.returncode == 0, restarted.stderr
+    assert ("the router cannot be told" in restarted.stderr) == (kind == "vllm-router")
+    assert changed(before, pids(fleet)) == {"decode-0"}
+    again = fleet.up()
+    assert "nothing to change" in again.stdout, "all workers are on its list, and healthy"
+
+
 @pytest.mark.code("PD3021", "PD3015", "PD3013")
 def test_restart_refuses_what_it_does_not_know_and_what_up_is_for(fleet: Fleet) -> None:
     FleetFolder(fleet.name).units.mkdir(parents=True)
