@@ -64,6 +64,8 @@ class Bringup:
     """Units that serve now, and that are ended in their phase: to be started from something else, or for good."""
     ended: set[str] = field(default_factory=set)
     """Those of `leaving` that were told to end."""
+    drained: set[str] = field(default_factory=set)
+    """Those that the router was told to give no more requests."""
     begun: set[str] = field(default_factory=set)
     """Units that this run started."""
     verified: bool = False

@@ -52,6 +52,7 @@ def drain(run: Bringup, leaving: Mapping[str, str]) -> None:
     here = {url: name for name, url in leaving.items()}
     mine = [worker for worker in listed if worker.url.rstrip("/") in here]
     for worker in mine:
+        run.drained.add(here[worker.url.rstrip("/")])
         try:
             router.remove(worker)
         except Unreachable as error:

@@ -21,7 +21,6 @@ from pdctl.up.context import Bringup, Events, Silent
 from pdctl.up.converge import Decision, decide, is_whole
 from pdctl.up.drain import DRAIN_S, Enlisted, enlist
 from pdctl.up.phases import PHASES, Phase
-from pdctl.up.router import enlisted
 from pdctl.up.signals import interruptible, undisturbed
 from pdctl.up.takedown import may_run, take_down
 
@@ -152,30 +151,30 @@ def _give_up(run: Bringup, state: FleetState, folder: FleetFolder, decision: Dec
         if not keep:
             _undo(run, folder)
         return "what had been started " + ("still runs" if keep else "was taken down")
-    if decision.before is not None and not (run.begun or run.ended):
-        folder.write(decision.before)
-        return "nothing was changed"
+    touched = bool(run.begun or run.ended)
     up = replace(state, phase=UP, since=time.time(), units=entries_now(run), converging=False)
+    if decision.before is not None and not touched:
+        up = decision.before
     steps = (
         lambda: run.launcher.stop([] if keep else sorted(run.begun)),
         lambda: _back_in_traffic(run, still),
         lambda: folder.write(up),
     )
     run_all(folder.path, steps)
-    return "what was not restarted yet still serves"
+    return "what was not restarted yet still serves" if touched else "nothing was changed"
 
 
 def _back_in_traffic(run: Bringup, still: Mapping[str, UnitEntry]) -> None:
     """What was drained and not ended: it is to serve again as far as it can."""
     if run.serving_at is None or ROUTER in run.begun or ROUTER in run.ended:
         return
-    kept = {one.unit.name: enlisted(one) for one in run.plan.engines if one.unit.name in run.running}
     drained = {
         name: Enlisted(entry.role, Backend(entry.url, entry.ports.get("bootstrap"), key_in(entry.key_env)))
         for name, entry in still.items()
+        if name in run.drained
     }
     with suppress(GateError):
-        enlist(run, run.serving_at, {**kept, **drained}, BACK_S)
+        enlist(run, run.serving_at, drained, BACK_S)
 
 
 def _undo(run: Bringup, folder: FleetFolder) -> None:

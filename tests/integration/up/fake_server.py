@@ -7,6 +7,7 @@ python fake_server.py --role prefill|decode|aggregate|router --port N [--misbeha
   hang         never answer a request for tokens
   recompute    say that decode computed the prompt
   other        choose other tokens
+  busy         say that a request is under way, for ever
 """
 
 import argparse
@@ -33,7 +34,9 @@ def main() -> None:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(503 if how == "mute" else 200, {})
+            if how == "busy" and self.path == "/metrics":
+                return self._send(200, b"sglang:num_running_reqs 1\n")
+            return self._answer(503 if how == "mute" else 200, {})
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -46,7 +49,9 @@ def main() -> None:
             self._answer(500 if how == "refuse" else 200, body)
 
         def _answer(self, status: int, body: Any) -> None:
-            content = json.dumps(body).encode()
+            self._send(status, json.dumps(body).encode())
+
+        def _send(self, status: int, content: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

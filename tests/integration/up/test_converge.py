@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pdctl.engines.http import request
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import FleetFolder
 from tests.integration.up.conftest import Fleet, until
@@ -200,6 +201,29 @@ def test_a_real_router_gives_requests_to_what_was_restarted(fleet: Fleet, kind: 
     assert changed(before, pids(fleet)) == {"decode-0"}
     again = fleet.up()
     assert "nothing to change" in again.stdout, "all workers are on its list, and healthy"
+
+
+def test_an_interrupt_while_requests_are_waited_for_changes_nothing(fleet: Fleet) -> None:
+    """What was taken off the router's list is put on it again."""
+    fleet.write(decode="{args: [--misbehave, busy]}", more="router: {kind: sglang-router}\n")
+    assert fleet.up().returncode == 0
+    before = fleet.status()
+    decode = next(unit["port"] for unit in before["units"] if unit["name"] == "decode-0")
+
+    def is_listed() -> bool:
+        return f":{decode}" in str(request(f"{before['url']}/workers", key=FleetFolder(fleet.name).control_key()))
+
+    assert is_listed()
+    fleet.write(decode="{args: [--misbehave, busy], env: {A: '1'}}", more="router: {kind: sglang-router}\n")
+    changing = fleet.start("up", str(fleet.path), "--skip-phase", "preflight", "--drain", "90")
+    until(lambda: not is_listed())
+    changing.send_signal(signal.SIGINT)
+    _, err = changing.communicate(timeout=60)
+    assert changing.returncode == 130
+    assert "the router takes on decode-0" in err
+    assert "error PD3001  interrupted; nothing was changed" in err
+    assert is_listed()
+    assert fleet.status() | {"at": before["at"]} == before
 
 
 @pytest.mark.code("PD3021", "PD3015", "PD3013")
