@@ -52,6 +52,10 @@ class ConfigError(InputError):
     code = "PD0022"
 
 
+class MalformedConfigError(ConfigError):
+    """A config with a value that no engine would take: unusable, where one that is merely unknown is not."""
+
+
 class GateError(PdctlError):
     """A gate of `up` did not open, or the fleet is not what was asked for."""
 

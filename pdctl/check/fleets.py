@@ -6,15 +6,17 @@ from typing import Any
 
 from msgspec import structs
 
+from pdctl.check.flag_rules.unjudged import swapped_by
 from pdctl.check.groups import Group
 from pdctl.check.releases import of_pool
 from pdctl.check.words import words
 from pdctl.derive import Derived, Request, derive
+from pdctl.derive.bare import bare
 from pdctl.derive.config import Config
 from pdctl.derive.flags import apply, apply_environment
 from pdctl.derive.source import read_config, with_draft
 from pdctl.engines.models import is_there, missing, require_builtin
-from pdctl.errors import ConfigError
+from pdctl.errors import ConfigError, MalformedConfigError
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.layout.manifest import Engine, Role
 from pdctl_transfer.rules import Evidence, Finding, Side
@@ -26,7 +28,11 @@ EXPOSED = "mooncake opens two ports of its own choice on every address (0.0.0.0)
 
 
 def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path | None = None) -> Iterator[Group]:
-    """One group a prefill or decode pool that has replicas. Raises ConfigError for a config that is not understood."""
+    """One group a prefill or decode pool that has replicas.
+
+    A model whose layout is not known makes the group's `unknown`. Raises ConfigError for a config that cannot be read,
+    or has a value that no engine would take.
+    """
     for pool in (*loaded.pools("prefill"), *loaded.pools("decode")):
         if pool.members:
             yield _group(loaded, pool, platform, model)
@@ -39,39 +45,61 @@ def notes(loaded: LoadedFleet) -> tuple[str, ...]:
 
 def derive_pool(loaded: LoadedFleet, pool: Pool, platform: str | None = None, model: Path | None = None) -> Derived:
     """The layout of one engine of the pool, each value with its line in the fleet file."""
-    return derive(with_draft(_request(loaded, pool, platform, model)))
+    return derive(_request(loaded, pool, platform, model))
 
 
 def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | None) -> Group:
     role: Role = "prefill" if pool.role == "prefill" else "decode"
-    members = tuple(pool.members)
+    request = _request(loaded, pool, platform, model)
     try:
-        derived = derive_pool(loaded, pool, platform, model)
+        derived = derive(request)
+    except MalformedConfigError:
+        raise
     except ConfigError as error:
+        if error.code == ConfigError.code:
+            return _unknown(_made(loaded, pool, request, bare(request)), error)
         if error.code not in WOULD_NOT_START:
             raise
         page = f", page_size {pool.page_size}" if pool.page_size else ""
         line = Evidence(loaded.where(pool.key), f"{pool.key}: attn_tp {pool.attn_tp}{page}")
         evidence = (line, Evidence(error.where or "config.json", error.message))
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
-        return Group(role, pool.name, members, blocked=(finding,), stated=of_pool(loaded, pool))
+        return Group(role, pool.name, tuple(pool.members), blocked=(finding,), stated=of_pool(loaded, pool))
+    group = _made(loaded, pool, request, derived)
+    swap = swapped_by(request.engine, group.words)
+    if swap is None:
+        return group
+    word, does = swap
+    what = f"{pool.name}: {word.name} {does}"
+    finding = Finding("PD1034", pool.name, (Evidence(word.where, word.value),), {"what": what})
+    return structs.replace(group, unknown=what, outcomes=(finding,))
+
+
+def _unknown(group: Group, error: ConfigError) -> Group:
+    """The group without a layout, and why: once, however many pools the model has."""
+    evidence = (Evidence(error.where or "config.json", error.message),)
+    return structs.replace(
+        group, unknown=error.message, outcomes=(Finding("PD1034", "model", evidence, {"what": error.message}),)
+    )
+
+
+def _made(loaded: LoadedFleet, pool: Pool, request: Request, derived: Derived) -> Group:
+    """A pool's group with what was derived of it."""
     stated = of_pool(loaded, pool)
     manifest = derived.manifest
     if not stated.assumed:
         manifest = structs.replace(manifest, engine=Engine(manifest.engine.name, stated.stated))
     sources = {**_sources(loaded, pool), **derived.sources}
     sources["engine_version"] = Evidence(stated.source or "assumed, for no version is stated", "")
-    engine = pool.engine or loaded.fleet.engine
-    config, _ = model_config(loaded, engine, model)
-    positions = Config(config, "config.json").text().get("max_position_embeddings")
+    positions = Config(request.config, "config.json").text().get("max_position_embeddings")
     places = arg_places(loaded, pool)
     return Group(
-        role,
+        manifest.role,
         pool.name,
-        members,
+        tuple(pool.members),
         (Side(manifest, pool.name, sources),),
         notes=derived.notes,
-        words=tuple(words(engine, pool.args, places)),
+        words=tuple(words(request.engine, pool.args, places)),
         max_positions=positions if isinstance(positions, int) else None,
         stated=stated,
     )

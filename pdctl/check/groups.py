@@ -24,6 +24,8 @@ class Group(Struct, frozen=True):
     sides: tuple[Side, ...] = ()
     blocked: tuple[Finding | Skipped, ...] = ()
     notes: tuple[str, ...] = ()
+    unknown: str | None = None
+    """Why the layout is not known, where it is not: `sides` then say settings alone, and no rule looks at buffers."""
     outcomes: tuple[Outcome, ...] = ()
     """What was found out about the group besides its pairs: a live layout that is not the derived one."""
     words: tuple[Word, ...] = ()

@@ -7,7 +7,7 @@ from msgspec import structs
 from pdctl.check.flag_rules import judge_flags
 from pdctl.check.groups import Group
 from pdctl.report import Judgement
-from pdctl_transfer.rules import Evidence, Finding, Outcome, Pair, judge
+from pdctl_transfer.rules import Evidence, Finding, Outcome, Pair, judge, judge_settings
 from pdctl_transfer.rules.pair import components
 
 
@@ -23,7 +23,13 @@ def _judgement(prefill: Group, decode: Group, backend: str | None, prove: bool) 
     if prefill.blocked or decode.blocked:
         return Judgement(prefill.name, decode.name, *members, (*prefill.blocked, *decode.blocked))
     pair = Pair(prefill.side, decode.side, backend)
-    outcomes: tuple[Outcome, ...] = (*judge(pair), *judge_flags(prefill, decode))
+    if prefill.unknown or decode.unknown:
+        reasons = dict.fromkeys(group.unknown for group in (prefill, decode) if group.unknown)
+        unknown = pair.skipped("layout", f"not known (PD1034): {'; '.join(map(str, reasons))}", needed=True)
+        outcomes: tuple[Outcome, ...] = (unknown, *judge_settings(pair), *judge_flags(prefill, decode))
+        outcomes = tuple(_everywhere(outcome, prefill, decode) for outcome in outcomes)
+        return Judgement(prefill.name, decode.name, *members, outcomes)
+    outcomes = (*judge(pair), *judge_flags(prefill, decode))
     if prove:
         from pdctl.check.proofs import proved
 

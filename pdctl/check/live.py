@@ -49,7 +49,13 @@ def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group
         place = _place(running)
         side = Side(answer, name, {field: Evidence(place, "") for field in (*FIELDS, "manifest")})
         yield structs.replace(
-            group, name=name, members=(name,), sides=(side,), blocked=(), outcomes=_drifted(group, side, place)
+            group,
+            name=name,
+            members=(name,),
+            sides=(side,),
+            blocked=(),
+            unknown=None,
+            outcomes=_drifted(group, side, place),
         )
 
 
@@ -97,7 +103,7 @@ def _place(running: Running) -> str:
 
 
 def _drifted(group: Group, live: Side, place: str) -> tuple[Finding, ...]:
-    if group.blocked:
+    if group.blocked or group.unknown:
         return ()
     found = differences(group.manifest, live.manifest)
     if not found:

@@ -95,6 +95,7 @@ def _read(path: Path, options: Options) -> _Input:
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
+    from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
     from pdctl.check.fleets import fleet_groups, notes
     from pdctl.check.releases import unknown
     from pdctl.engines.refusals import refuse
@@ -106,6 +107,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         *doubts,
         *unknown(loaded),
         *check_engine_ids(groups, loaded.fleet.transfer.options, where),
+        *check_rank_ranges(groups, {pool.name: pool.hosts for pool in loaded.pools()}),
     )
     if options.live:
         from pdctl.check.live import live_groups

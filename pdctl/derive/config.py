@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from pdctl.errors import ConfigError
+from pdctl.errors import ConfigError, MalformedConfigError
 from pdctl_transfer.layout.digest import NESTED
 
 #: Larger than any real size, small enough that no product of a few of them is absurd.
@@ -28,6 +28,10 @@ class Config:
         """Raise a ConfigError that names `key` with its full path."""
         raise ConfigError(f"{self.path}{key}: {reason}", where=self.source, hint=hint)
 
+    def wrong(self, key: str, reason: str) -> NoReturn:
+        """Raise for a value of the wrong type or out of range: a mistake, and no model that is not known yet."""
+        raise MalformedConfigError(f"{self.path}{key}: {reason}", where=self.source)
+
     def has(self, key: str) -> bool:
         """Whether the key is present with a value; null is the same as absent."""
         return self.data.get(key) is not None
@@ -44,9 +48,9 @@ class Config:
                 self.fail(key, "is missing; the layout depends on it")
             return default
         if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(key, f"found {_shown(value)}, expected a whole number")
+            self.wrong(key, f"found {_shown(value)}, expected a whole number")
         if not least <= value <= most:
-            self.fail(key, f"found {value}, expected {least} to {most}")
+            self.wrong(key, f"found {value}, expected {least} to {most}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -55,14 +59,14 @@ class Config:
         if value is None:
             return default
         if value not in (True, False):
-            self.fail(key, f"found {_shown(value)}, expected true or false")
+            self.wrong(key, f"found {_shown(value)}, expected true or false")
         return bool(value)
 
     def word(self, key: str) -> str | None:
         """A string, or None where absent."""
         value = self.data.get(key)
         if value is not None and not isinstance(value, str):
-            self.fail(key, f"found {_shown(value)}, expected a string")
+            self.wrong(key, f"found {_shown(value)}, expected a string")
         return value
 
     def sizes(self, key: str, *, least: int = 0, length: int | None = None) -> tuple[int, ...]:
@@ -77,7 +81,7 @@ class Config:
         """The mapping under `key`."""
         value = self.data.get(key)
         if not isinstance(value, Mapping):
-            self.fail(key, f"found {_shown(value)}, expected an object")
+            self.wrong(key, f"found {_shown(value)}, expected an object")
         return Config(value, self.source, f"{self.path}{key}.")
 
     def text(self) -> "Config":
@@ -90,14 +94,14 @@ class Config:
     def _items(self, key: str, kind: type, what: str, length: int | None, least: int | None) -> Sequence[Any]:
         value = self.data.get(key)
         if not isinstance(value, list | tuple):
-            self.fail(key, f"found {_shown(value)}, expected a list of {what}")
+            self.wrong(key, f"found {_shown(value)}, expected a list of {what}")
         if length is not None and len(value) < length:
             self.fail(key, f"has {len(value)} items, expected one for each of the {length} layers")
         for place, item in enumerate(value):
             if not isinstance(item, kind):
-                self.fail(f"{key}[{place}]", f"found {_shown(item)}, expected {what}")
+                self.wrong(f"{key}[{place}]", f"found {_shown(item)}, expected {what}")
             if least is not None and isinstance(item, int) and not least <= item <= MAX_SIZE:
-                self.fail(f"{key}[{place}]", f"found {item}, expected {least} to {MAX_SIZE}")
+                self.wrong(f"{key}[{place}]", f"found {item}, expected {least} to {MAX_SIZE}")
         return value
 
 

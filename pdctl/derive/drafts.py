@@ -9,7 +9,7 @@ from pdctl.derive.config import Config
 from pdctl.derive.geometry import Geometry
 from pdctl.derive.model import read_geometry
 from pdctl.derive.request import Request
-from pdctl.errors import InputError
+from pdctl.errors import ConfigError, InputError
 
 #: Algorithms whose draft is a model with a KV cache, and those that keep nothing.
 WITH_KV: Final = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "DRAFT_MODEL")
@@ -19,8 +19,8 @@ WITHOUT_KV: Final = ("NGRAM", "SUFFIX", "MEDUSA", "NONE")
 def draft_geometry(request: Request, config: Config, target: Geometry) -> Geometry | None:
     """The draft's geometry, its layers from 0; None without speculation, or where the algorithm keeps no KV.
 
-    Raises InputError for an algorithm that is not known, ConfigError where the checkpoint carries no draft and none
-    is given.
+    Raises InputError where no algorithm is named, ConfigError for one that is not known, and where the checkpoint
+    carries no draft and none is given.
     """
     if not request.speculative:
         return None
@@ -31,7 +31,7 @@ def draft_geometry(request: Request, config: Config, target: Geometry) -> Geomet
     if name in WITHOUT_KV:
         return None
     if name not in WITH_KV and not name.endswith("_MTP"):
-        raise InputError(f"algorithm {name}: its draft's layout is not known", where=where)
+        raise ConfigError(f"algorithm {name}: its draft's layout is not known", where=where)
     own = request.speculative.get("draft_config")
     if isinstance(own, Mapping):
         return read_geometry(Config(own, f"{config.source} (draft)"))

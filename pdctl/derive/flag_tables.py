@@ -78,3 +78,5 @@ CONNECTORS: Final[Mapping[str, str]] = {
 }
 #: What vLLM's roles are called here.
 KV_ROLES: Final[Mapping[str, str]] = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
+#: The connector of a backend where none is named.
+CONNECTOR: Final[Mapping[str, str]] = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}

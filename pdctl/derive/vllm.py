@@ -14,6 +14,7 @@ from pdctl.derive.compared import compared
 from pdctl.derive.config import Config
 from pdctl.derive.drafts import draft_geometry, drafted_tokens
 from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
+from pdctl.derive.flag_tables import CONNECTOR
 from pdctl.derive.geometry import Geometry, Gqa, Mla, Recurrent
 from pdctl.derive.model import config_digest, family, read_geometry, values_digest
 from pdctl.derive.refusal import refuse_groups, refuse_undivided
@@ -44,8 +45,6 @@ LAYOUTS: Final[Mapping[str, str]] = {
 WANT_HND: Final = frozenset({"nixl", "mooncake"})
 #: Backends whose connectors know hybrid caches; with any other, sliding layers are kept like the rest.
 KNOW_HYBRID: Final = frozenset({"nixl", "mooncake", "mori"})
-#: The connector of a backend where none is named.
-CONNECTOR: Final[Mapping[str, str]] = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
 
 
 def build(request: Request) -> Derived:

@@ -3,14 +3,21 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from pdctl.check.flag_rules.connectors import check_connectors
 from pdctl.check.flag_rules.context_length import check_context_length
 from pdctl.check.flag_rules.kv_sharding import check_kv_sharding
+from pdctl.check.flag_rules.same_numbers import check_same_numbers
 from pdctl.check.groups import Group
 from pdctl_transfer.rules import Outcome
 
 FlagRule = Callable[[Group, Group], Iterable[Outcome]]
 
-FLAG_RULES: Final[tuple[FlagRule, ...]] = (check_context_length, check_kv_sharding)
+FLAG_RULES: Final[tuple[FlagRule, ...]] = (
+    check_context_length,
+    check_kv_sharding,
+    check_same_numbers,
+    check_connectors,
+)
 
 
 def judge_flags(prefill: Group, decode: Group) -> Iterator[Outcome]:

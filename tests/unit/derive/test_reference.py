@@ -8,6 +8,7 @@ import pytest
 from pdctl.derive import Request, derive
 from pdctl.errors import ConfigError
 from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.rules import Finding, Pair, judge
 from tests.unit.derive.models import LLAMA, oracle
 
 torch = pytest.importorskip("torch")
@@ -54,3 +55,14 @@ def test_models_that_it_cannot_run_are_said() -> None:
     for config in (oracle("gpt_oss_120b"), oracle("deepseek_v32"), {**LLAMA, "head_dim": 64, "v_head_dim": 32}):
         with pytest.raises(ConfigError, match="reference engine"):
             derive(Request(engine="reference", role="prefill", config=config))
+
+
+@pytest.mark.code("PD1038")
+def test_another_rotary_base_is_no_partner() -> None:
+    """Equal buffers, other numbers in them: the rules that both engines run at their handshake refuse it."""
+    config = json.loads(config_path("builtin:tiny-hybrid").read_text())
+    prefill, decode = (
+        derive(Request(engine="reference", role=role, config={**config, "rope_theta": base})).manifest
+        for role, base in (("prefill", 1000), ("decode", 10000))
+    )
+    assert [one.code for one in judge(Pair.of(prefill, decode)) if isinstance(one, Finding)] == ["PD1038"]

@@ -41,6 +41,21 @@ def test_models() -> None:
     assert fails_on_both(manifest("prefill", 1), manifest("decode", 1, model="sha256:1")) == {"PD1013"}
 
 
+@pytest.mark.code("PD1038")
+def test_equal_bytes_of_other_numbers() -> None:
+    """One geometry under another rotary base: every length fits, and the tokens would be wrong. A side of before
+    this field says nothing, and is let through."""
+    prefill, decode = manifest("prefill", 1), manifest("decode", 1)
+    ours, theirs = (
+        replace(side, model=replace(side.model, values_digest=f"sha256:{digest}"))
+        for side, digest in ((prefill, "7"), (decode, "8"))
+    )
+    assert fails_on_both(ours, theirs) == {"PD1038"}
+    with World(ours, decode, SHORT) as world:
+        senders, receivers, _ = world.transfer()
+        assert {handle.wait(10) for handle in [*senders, *receivers]} == {"confirmed"}
+
+
 def test_the_hook_decides() -> None:
     """A check given to one side alone refuses for both."""
     with World(manifest("prefill", 1), manifest("decode", 1), SHORT) as world:

@@ -8,7 +8,7 @@ from pdctl_transfer.plugins.peer import Refusal
 from pdctl_transfer.rules import Finding, Outcome, Pair
 from pdctl_transfer.rules import judge as outcomes
 
-NOT_ERRORS: Final = frozenset({"PD1014", "PD1015", "PD1023", "PD1029"})
+NOT_ERRORS: Final = frozenset({"PD1014", "PD1015", "PD1023", "PD1029", "PD1037"})
 """Codes whose severity in the catalog is less than error; the catalog itself stays with pdctl."""
 
 

@@ -50,6 +50,7 @@ __all__ = [
     "Side",
     "Skipped",
     "judge",
+    "judge_settings",
 ]
 
 #: Rules that look at the settings of a side.
@@ -90,6 +91,26 @@ ENTRY_RULES: Final[tuple[Rule, ...]] = (
 )
 
 RULES: Final[tuple[Rule, ...]] = (check_consistent, *SETTING_RULES, *ENTRY_RULES)
+
+
+#: Rules that ask nothing of buffers: what is left to say where a layout is not known. What an engine does with a KV
+#: type or page size that it was not told follows from the model, so those are not among them.
+LAYOUTLESS: Final[tuple[Rule, ...]] = (
+    check_roles,
+    check_model,
+    check_values,
+    check_versions,
+    check_backends,
+    check_handshake,
+    check_element_types,
+    check_pipeline,
+)
+
+
+def judge_settings(pair: Pair) -> Iterator[Outcome]:
+    """The rules that need no layout."""
+    for rule in LAYOUTLESS:
+        yield from rule(pair)
 
 
 def judge(pair: Pair) -> Iterator[Outcome]:
