@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
+from pdctl.check import connectors
 from pdctl.check.flag_rules.unjudged import swapped_by
 from pdctl.check.groups import Group
 from pdctl.check.releases import of_pool
@@ -13,7 +14,7 @@ from pdctl.check.words import words
 from pdctl.derive import Derived, Request, derive
 from pdctl.derive.bare import bare
 from pdctl.derive.config import Config
-from pdctl.derive.flags import apply, apply_environment
+from pdctl.derive.flags import apply, apply_environment, apply_options
 from pdctl.derive.source import read_config, with_draft
 from pdctl.engines.models import is_there, missing, require_builtin
 from pdctl.errors import ConfigError, MalformedConfigError
@@ -92,14 +93,16 @@ def _made(loaded: LoadedFleet, pool: Pool, request: Request, derived: Derived) -
     sources = {**_sources(loaded, pool), **derived.sources}
     sources["engine_version"] = Evidence(stated.source or "assumed, for no version is stated", "")
     positions = Config(request.config, "config.json").text().get("max_position_embeddings")
-    places = arg_places(loaded, pool)
+    given = tuple(words(request.engine, pool.args, arg_places(loaded, pool)))
+    tree = connectors.stated(loaded, pool)
     return Group(
         manifest.role,
         pool.name,
         tuple(pool.members),
         (Side(manifest, pool.name, sources),),
-        notes=derived.notes,
-        words=tuple(words(request.engine, pool.args, places)),
+        notes=(*derived.notes, *connectors.notes(pool.name, tree, given)),
+        words=given,
+        connector=tree,
         max_positions=positions if isinstance(positions, int) else None,
         stated=stated,
     )
@@ -152,6 +155,8 @@ def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path 
         speculative=pool.speculative,
         origins=origins,
     )
+    options = loaded.fleet.transfer.options
+    request = apply_options(request, options, pool.args, loaded.where("transfer.options"))
     lines = {name: loaded.where(f"{pool.key}.env.{name}") for name in pool.env}
     request = apply_environment(request, pool.env, lines)
     return with_draft(apply(request, pool.args, arg_places(loaded, pool)))

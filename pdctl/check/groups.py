@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from pdctl.check.words import Word
+from pdctl.derive.connectors import Connector
 from pdctl.versions import Release, released
 from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.layout.read import encode_manifest
@@ -32,6 +33,8 @@ class Group(Struct, frozen=True):
     """The flags that a fleet file passes through to these engines."""
     max_positions: int | None = None
     """Tokens of the longest request by the model's own config."""
+    connector: Connector | None = None
+    """The connectors that a fleet file states for engines of vLLM; None where they are left to pdctl."""
     stated: Release | None = None
     """The engine's version as a fleet file has it; by the manifest where there is none."""
 

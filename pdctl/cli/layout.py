@@ -66,7 +66,7 @@ def command(
     """
     from pdctl.check.inputs import is_manifest, read_bytes
     from pdctl.cli.common import known_backend
-    from pdctl.derive.flag_tables import CONNECTORS
+    from pdctl.derive.connectors import BACKENDS
 
     target, flags = _split(words or [], derives=engine is not None)
     given = {
@@ -76,7 +76,7 @@ def command(
         "--cp": cp if cp != 1 else None,
         "--page-size": page_size,
         "--kv-cache-dtype": kv_cache_dtype,
-        "--backend": known_backend(backend, CONNECTORS.values()),
+        "--backend": known_backend(backend, BACKENDS),
         "--speculative": speculative,
     }
     if engine is not None:

@@ -62,20 +62,6 @@ REFERENCE: Final[Mapping[str, str]] = {
 
 SHAPING: Final[Mapping[str, Mapping[str, str]]] = {"sglang": SGLANG, "vllm": VLLM, "reference": REFERENCE}
 
-#: The transfer backend behind each of vLLM's connectors.
-CONNECTORS: Final[Mapping[str, str]] = {
-    "NixlConnector": "nixl",
-    "NixlPushConnector": "nixl",
-    "NixlPullConnector": "nixl",
-    "MooncakeConnector": "mooncake",
-    "MooncakeConnectorV1": "mooncake",
-    "MooncakeLayerwiseConnector": "mooncake",
-    "MooncakeHybridConnector": "mooncake",
-    "MoRIIOConnector": "mori",
-    "LMCacheConnectorV1": "lmcache",
-    "P2pNcclConnector": "nccl",
-    "PdctlConnector": "pdctl",
-}
 #: What vLLM's roles are called here.
 KV_ROLES: Final[Mapping[str, str]] = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 #: The connector of a backend where none is named.

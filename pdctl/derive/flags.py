@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pdctl.derive.flag_tables import CONNECTORS, KV_ROLES, SHAPING
+from pdctl.derive import connectors
+from pdctl.derive.flag_tables import KV_ROLES, SHAPING
 from pdctl.derive.request import Request
 from pdctl.errors import InputError
 from pdctl.flags import Given, load, read_words, verdicts
@@ -119,14 +120,37 @@ def _attention_data_parallel(request: Request, enabled: bool) -> Request:
 
 
 def _transfer(request: Request, spoken: Mapping[str, Any], place: str) -> Request:
-    """A connector of vLLM: which it is, which backend, and the role that it has."""
-    request = _role(request, KV_ROLES.get(str(spoken.get("kv_role"))), place)
-    connector = spoken.get("kv_connector")
-    if not isinstance(connector, str):
+    """A connector of vLLM: what moves the state in its tree, with backend and role; hybrid caches if all know them."""
+    tree = connectors.read(spoken)
+    if tree is None:
+        return _role(request, KV_ROLES.get(str(spoken.get("kv_role"))), place)
+    moves = connectors.mover(tree) or tree
+    request = _role(request, KV_ROLES.get(str(moves.role)), place)
+    origins = {**request.origins, "connector": place}
+    flags = {**request.flags, "connector": moves.name}
+    if not tree.hybrid:
+        flags, origins = {**flags, "disable-hybrid": ""}, {**origins, "disable-hybrid": f"{place} {tree.label}"}
+    if moves.kind.does not in ("moves", "shares"):
+        return replace(request, flags=flags, origins=origins)
+    origins["backend"] = f"{place} {tree.label}"
+    return replace(request, backend=moves.kind.backend, flags=flags, origins=origins)
+
+
+def apply_options(request: Request, options: Mapping[str, Any], words: Sequence[str], place: str) -> Request:
+    """The request with vLLM's transfer options put over it, unless the flags name a connector of their own."""
+    if request.engine != "vllm" or transfer_of(words) is not None:
         return request
-    origins = {**request.origins, "backend": f"{place} {connector}", "connector": place}
-    flags = {**request.flags, "connector": connector}
-    return replace(request, backend=CONNECTORS.get(connector, connector), flags=flags, origins=origins)
+    return _transfer(request, options, place)
+
+
+def transfer_of(words: Sequence[str]) -> dict[str, Any] | None:
+    """VLLM's transfer config among the flags; None where there is none. Raises InputError for what is no object."""
+    spoken: dict[str, Any] | None = None
+    for name, flag in parse("vllm", words).items():
+        head, _, part = name.partition(".")
+        if head == "transfer":
+            spoken = {**(spoken or {}), **({part: flag.value} if part else _object(flag.value, flag.spelled))}
+    return spoken
 
 
 def _role(request: Request, role: str | None, place: str) -> Request:

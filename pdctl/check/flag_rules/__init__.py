@@ -6,6 +6,7 @@ from typing import Final
 from pdctl.check.flag_rules.connectors import check_connectors
 from pdctl.check.flag_rules.context_length import check_context_length
 from pdctl.check.flag_rules.kv_sharding import check_kv_sharding
+from pdctl.check.flag_rules.paths import check_paths
 from pdctl.check.flag_rules.same_numbers import check_same_numbers
 from pdctl.check.groups import Group
 from pdctl_transfer.rules import Outcome
@@ -17,6 +18,7 @@ FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     check_kv_sharding,
     check_same_numbers,
     check_connectors,
+    check_paths,
 )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pdctl.derive.flag_tables import CONNECTORS as BACKENDS
+from pdctl.derive.connectors import mover, read
 from pdctl.engines.base import Command, Instance, Unread
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
@@ -69,8 +69,10 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
         yield Settled("--speculative-config", ("speculative",), given if same else json.dumps(pool.speculative))
     own = spoken.value(TRANSFER)
     if pool.role in ROLES and own is not None:
-        moves = BACKENDS.get(str(_object(own).get("kv_connector")), fleet.transfer.backend)
-        yield Settled(TRANSFER, (".transfer.backend",), own if moves == fleet.transfer.backend else None, always=True)
+        tree = read(_object(own))
+        moves = mover(tree) if tree else None
+        same = moves is None or moves.kind.does == "unknown" or moves.kind.backend == fleet.transfer.backend
+        yield Settled(TRANSFER, (".transfer.backend",), own if same else None, always=True)
 
 
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
