@@ -25,6 +25,8 @@ from pdctl_transfer.rules import Evidence, Finding, Side
 #: Codes with which a derivation says that the engine would not start: findings of a check, not unusable input.
 WOULD_NOT_START = frozenset({"PD1004", "PD1019"})
 
+SIZES = ("tp", "pp", "dp", "cp")
+"""Sizes that the file leaves out are 1 by pdctl, and not the engine's."""
 EXPOSED = "mooncake opens two ports of its own choice on every address (0.0.0.0) of each engine's host"
 
 
@@ -132,7 +134,11 @@ def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path 
         "page_size": "page_size",
         "kv_cache_dtype": "kv_cache_dtype",
     }
-    origins = {field: loaded.source(f"{pool.key}.{key}") for field, key in keys.items()}
+    origins = {
+        field: loaded.source(f"{pool.key}.{key}")
+        for field, key in keys.items()
+        if field in SIZES or f"{pool.key}.{key}" in loaded  # what the file leaves out is else the engine's default
+    }
     origins |= {
         "engine": loaded.source(f"{pool.key}.engine" if pool.engine else "engine"),
         "backend": loaded.source("transfer.backend"),

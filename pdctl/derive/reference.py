@@ -71,7 +71,7 @@ def build(request: Request) -> Derived:
         speculative=request.stated_speculative(),
         stages=tuple(stages),
     )
-    default = "the reference engine's default"
+    default = f"default of pdctl {__version__}"
     sources = {
         "page_size": Evidence(request.origins.get("page_size", default), str(page)),
         "kv_cache_dtype": Evidence(request.origins.get("kv_cache_dtype", default), dtype),

@@ -27,6 +27,7 @@ from pdctl_transfer.layout.manifest import Engine, Group, Manifest, Model, Paral
 from pdctl_transfer.rules.outcome import Evidence
 
 VERSION: Final = PINNED["vllm"]
+DEFAULT: Final = f"default of vLLM {VERSION}"
 BLOCK_SIZE: Final = 16
 WIDE_BLOCK_SIZE: Final = 128
 """On CPU and NPU."""
@@ -110,7 +111,7 @@ class _Settings:
         self.block_size = self._block_size(geometry)
         for name in ("tp", "pp", "cp", "backend", "platform"):
             value = getattr(self, name, None) or getattr(request, name)
-            self._say(name, str(value), "vLLM's default")
+            self._say(name, str(value), DEFAULT)
 
     @property
     def hybrid_manager(self) -> bool:
@@ -127,7 +128,7 @@ class _Settings:
 
     def _kv_dtype(self, config: Config) -> tuple[str, int]:
         asked = self.request.kv_cache_dtype
-        self._say("kv_cache_dtype", asked, "vLLM's default")
+        self._say("kv_cache_dtype", asked, DEFAULT)
         if asked == "auto" and (quantised := quantised_kv(config)):
             self.sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "fp8_e4m3")
             asked = "fp8_e4m3"
@@ -152,7 +153,7 @@ class _Settings:
         elif self.backend in WANT_HND and self.platform != "npu":
             layout, source = "hnd", f"the {self.backend} connector asks for it"
         else:
-            layout, source = "nhd", "vLLM's default"
+            layout, source = "nhd", DEFAULT
         self.sources["kv_layout"] = Evidence(source, layout)
         return layout
 
@@ -183,13 +184,13 @@ class _Settings:
         if asked:
             size, source = asked, "--block-size"
         elif self.platform == "npu" or (self.platform == "cpu" and isinstance(geometry.attention, Gqa)):
-            size, source = WIDE_BLOCK_SIZE, f"vLLM's default on {self.platform}"
+            size, source = WIDE_BLOCK_SIZE, f"{DEFAULT} on {self.platform}"
         elif geometry.index is not None or (isinstance(geometry.attention, Mla) and self.kv_itemsize == 1):
             size, source = 64, "the latent attention backend takes 64"
         elif isinstance(geometry.attention, Mla) and self.platform == "sm100":
             size, source = 32, "FLASHINFER_MLA takes 32 or 64"
         else:
-            size, source = BLOCK_SIZE, "vLLM's default"
+            size, source = BLOCK_SIZE, DEFAULT
         if geometry.recurrent is not None:
             aligned = self._aligned(size, geometry, geometry.recurrent)
             if aligned != size:

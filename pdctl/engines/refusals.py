@@ -19,6 +19,7 @@ from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool
 from pdctl.hosts.exec import LOCAL_NAMES
 from pdctl.routers import KEY_FLAGS, ROUTERS
+from pdctl.versions import image_version
 from pdctl_transfer.rules.outcome import Evidence, Finding
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def refuse(loaded: LoadedFleet) -> tuple[Finding, ...]:
         engine = adapter(pool.engine or loaded.fleet.engine)
         faults += pool_faults(loaded, pool, engine)
         table, reading = load(engine.name), read_words(load(engine.name), pool.args)
-        here, found = _words(loaded, pool.key, pool.name, table, reading, _version(pool, engine, table))
+        here, found = _words(loaded, pool.key, pool.name, table, reading, _version(loaded, pool, engine, table))
         faults += here
         doubts += found
     here, found = _router_words(loaded)
@@ -108,10 +109,14 @@ def _router_words(loaded: LoadedFleet) -> tuple[list[FleetFileError], list[Findi
     return _words(loaded, "router", "router", table, reading, version)
 
 
-def _version(pool: Pool, engine: "Engine", table: Table) -> str | None:
-    """The version that will run: of the environment, where that lies on this machine."""
+def _version(loaded: LoadedFleet, pool: Pool, engine: "Engine", table: Table) -> str | None:
+    """The version that will run: as the file states it, or an image's tag, or the environment, where that lies here."""
     if engine.name == "reference":
         return table.version
+    fleet = loaded.fleet
+    stated = pool.engine_version or (fleet.engine_version if engine.name == fleet.engine else None)
+    if stated or pool.image is not None:
+        return stated or image_version(engine.name, pool.image or "")
     if pool.environment is None and not set(pool.hosts) <= set(LOCAL_NAMES):
         return None
     return installed_version(engine.name, engine.python(pool))

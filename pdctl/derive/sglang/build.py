@@ -90,7 +90,7 @@ def _manifest(
 
 
 def _sources(request: Request, settings: Settings) -> dict[str, Evidence]:
-    default = "SGLang's default"
+    default = facts.DEFAULT
     found = {
         name: Evidence(request.origins.get(name, default), str(value))
         for name, value in (("tp", request.tp), ("pp", request.pp), ("dp", request.dp), ("cp", request.cp))

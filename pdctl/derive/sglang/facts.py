@@ -9,6 +9,8 @@ from typing import Final
 from pdctl.versions import PINNED
 
 VERSION: Final = PINNED["sglang"]
+DEFAULT: Final = f"default of SGLang {VERSION}"
+"""The origin of what nobody said."""
 
 #: Architectures whose sliding-window layers get a pool of their own (`swa`).
 SPLITS_SLIDING: Final = frozenset(

@@ -57,13 +57,13 @@ def _asked(request: Request) -> Page | None:
 
 def _default(request: Request, geometry: Geometry, platform: str) -> Page:
     if platform == "npu":
-        return Page(128, "SGLang's default on NPU")
+        return Page(128, f"{facts.DEFAULT} on NPU")
     if geometry.sparse is not None:
-        return Page(128, "SGLang's default for block-sparse attention")
+        return Page(128, f"{facts.DEFAULT} for block-sparse attention")
     if platform == "sm100" and _is_gdn(geometry) and "attention-backend" not in request.flags:
         note = "on SM100 the page size defaults to 1 on prefill and 64 on decode: give --page-size to pair them"
-        return Page(1 if request.role == "prefill" else 64, f"SGLang's default on SM100, {request.role}", note)
-    return Page(1, "SGLang's default")
+        return Page(1 if request.role == "prefill" else 64, f"{facts.DEFAULT} on SM100, {request.role}", note)
+    return Page(1, facts.DEFAULT)
 
 
 def _backends(request: Request, geometry: Geometry, platform: str) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def _backends(request: Request, geometry: Geometry, platform: str) -> list[tuple
     default = "trtllm_mha" if _one_width(geometry) else "fa4"
     if isinstance(geometry.attention, Mla):
         default = "trtllm_mla"
-    return [(default, f"{default}, SGLang's default on SM100,")]
+    return [(default, f"{default}, {facts.DEFAULT} on SM100,")]
 
 
 def _is_gdn(geometry: Geometry) -> bool:

@@ -81,7 +81,7 @@ def _dtypes(
     if resolves_first:
         if asked == "auto":
             asked = "fp8_e4m3" if platform == "sm100" else "bfloat16"
-            sources["kv_cache_dtype"] = Evidence(f"SGLang's default for DSA on {platform}", asked)
+            sources["kv_cache_dtype"] = Evidence(f"{facts.DEFAULT} for DSA on {platform}", asked)
         asked = "bfloat16" if asked == "bf16" else asked
         if asked not in ("bfloat16", "fp8_e4m3"):
             raise InputError(
@@ -90,7 +90,7 @@ def _dtypes(
             )
         return asked, model_itemsize
     if asked == "auto":
-        sources["kv_cache_dtype"] = Evidence("SGLang's default", f"auto, here {model} by {key}")
+        sources["kv_cache_dtype"] = Evidence(facts.DEFAULT, f"auto, here {model} by {key}")
     elif itemsize(asked) is None:
         raise InputError(
             f"found {asked}, expected one of {', '.join(facts.KV_DTYPES)}",
@@ -108,7 +108,7 @@ def _state_itemsize(request: Request, config: Config, geometry: Geometry, source
     state = geometry.recurrent
     if state is None:
         return 4
-    word, source = "float32", "SGLang's default"
+    word, source = "float32", facts.DEFAULT
     if state.state_dtype is not None:
         word, source = state.state_dtype, f"{config.source}: {config.text().path}mamba_ssm_dtype"
     if "mamba-ssm-dtype" in request.flags:
@@ -133,5 +133,5 @@ def _raw_fp8_rows(request: Request, platform: str, sources: dict[str, Evidence])
         sources["dsa_backend"] = Evidence(_origin(request, name, f"--{name}"), request.flags[name])
         return request.flags[name] == "trtllm"
     default = "trtllm" if platform == "sm100" else "flashmla_kv"
-    sources["dsa_backend"] = Evidence(f"SGLang's default for fp8 on {platform}", default)
+    sources["dsa_backend"] = Evidence(f"{facts.DEFAULT} for fp8 on {platform}", default)
     return platform == "sm100"

@@ -300,6 +300,19 @@ def test_a_dtype_by_flag_is_the_flags_and_a_default_is_the_engines(
     _, report = _check(capsys, name)
     [finding] = [one for one in report["findings"] if one["code"] == "PD1002"]
     assert finding["evidence"][0]["source"] == "fleet.yaml:6 --dtype"
+    assert finding["evidence"][1]["source"].startswith("default of pdctl ")
+
+
+@pytest.mark.code("PD1001")
+@pytest.mark.parametrize(("engine", "default"), [("sglang", "default of SGLang 0.5.23"), ("vllm", "default of vLLM")])
+def test_what_nobody_said_is_the_default_of_the_engines_version(
+    fleet: Any, capsys: pytest.CaptureFixture[str], engine: str, default: str
+) -> None:
+    """It changes with the engine's upgrade, not with pdctl's."""
+    head = HEAD.replace("sglang", engine).replace("mooncake", "nixl")
+    _, report = _check(capsys, fleet("prefill: {page_size: 64}\ndecode: {}\n", head=head))
+    [finding] = [one for one in report["findings"] if one["code"] == "PD1001"]
+    assert finding["evidence"][1]["source"].startswith(default)
 
 
 def test_a_fleet_of_one_role(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,5 +254,9 @@ def test_the_version_is_that_of_the_environment_that_will_run(tmp_path: Path, mo
     assert [versions.installed_version(name, python) for name in names] == ["0.5.23", "0.32.0", "0.3.2", None]
     pool = f"{{environment: {tmp_path}/env, args: [--flag-of-next-year]}}"
     assert fault(decode=pool).code == "PD0030"
+    for stated in ("engine_version: 0.5.16", "image: 'lmsysorg/sglang:v0.5.16'", "image: 'mine:latest'"):
+        pool = f"{{environment: {tmp_path}/env, {stated}, args: [--flag-of-next-year]}}"
+        assert [doubt.code for doubt in refuse(load(decode=pool))] == ["PD0031"]
+    assert fault(decode="{engine_version: 0.5.23, args: [--flag-of-next-year]}").code == "PD0030"
     pool = "{hosts: [far-away], args: [--flag-of-next-year]}"
     assert [doubt.code for doubt in refuse(load(decode=pool))] == ["PD0031"]
