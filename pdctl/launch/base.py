@@ -56,6 +56,11 @@ class UnitStatus:
     frozen: int | None = None
     """The pid of its process, or of its guard, that a signal has stopped (SIGSTOP)."""
 
+    @property
+    def halt(self) -> str | None:
+        """What to say where a signal has stopped it: it neither ends nor answers."""
+        return f"{self.name} is stopped by a signal; `kill -CONT {self.frozen}` lets it go on" if self.frozen else None
+
 
 class Started(Struct, frozen=True):
     """What a unit was started from. `env`: the fingerprint of each variable's value by its name, salted with `salt`."""

@@ -11,6 +11,7 @@ from pdctl.up.context import Bringup
 from pdctl.up.parallel import each
 from pdctl.up.plan import EngineUnit
 from pdctl.up.wait import excerpt
+from pdctl.up.watch import watch_and_say
 
 PROMPT = "pdctl asks each pair whether the state that it moves arrives whole."
 TOKENS = 16
@@ -30,8 +31,12 @@ def complete_at(
 ) -> Answer:
     """A completion as clients ask for it, from an engine that serves alone or a router. Raises GateError (PD3011)."""
     name = run.loaded.fleet.model.served_name
+
+    def ask(at: str) -> Answer:
+        return complete(at, name, prompt, tokens, COMPLETION_S, key)
+
     try:
-        (answer,) = each(lambda at: complete(at, name, prompt, tokens, COMPLETION_S, key), [url])
+        (answer,) = each(ask, [url], meanwhile=partial(watch_and_say, run))
     except (Unreachable, ValueError) as error:
         log = run.launcher.log(unit)
         message = f"no completion from {unit}: {error}\n{excerpt(log)}"

@@ -1,12 +1,12 @@
 """What the phases of a bring-up share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pdctl.engines.base import Probe
 from pdctl.fleet.loaded import LoadedFleet
-from pdctl.launch.base import Launcher
+from pdctl.launch.base import Launcher, Unit
 from pdctl.launch.state import PhaseEntry, UnitEntry
 from pdctl.up.diff import Step
 from pdctl.up.plan import FleetPlan
@@ -50,6 +50,17 @@ class Silent:
     def decided(self, steps: Sequence[Step]) -> None: ...
 
 
+@dataclass(frozen=True)
+class Gate:
+    """When a unit counts as ready: `url` answers 200 within `deadline_s`."""
+
+    unit: Unit
+    url: str
+    deadline_s: float
+    stage: Callable[[str], str | None] = lambda log: None
+    key: str | None = field(default=None, repr=False)
+
+
 @dataclass
 class Bringup:
     """One run of the phases over one fleet."""
@@ -72,6 +83,10 @@ class Bringup:
     """The fleet was up: what is not touched needs no proof again."""
     serving_at: str | None = None
     """Where the router answers that served before; None where none did."""
+    opened: dict[str, int] = field(default_factory=dict)
+    """Units that were ready in this run, and how often each had been restarted by then."""
+    gates: dict[str, Gate] = field(default_factory=dict)
+    """The gates that were waited for, by name of the unit."""
     drain_s: float = 30.0
     """How long requests under way are waited for."""
     probes: dict[tuple[str, str], Probe] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """Phases `core`, `prefill`, `decode` and `others`: the engines, and the transfer core that they load."""
 
 from pdctl.launch.state import ROUTER
-from pdctl.up.context import Bringup
+from pdctl.up.context import Bringup, Gate
 from pdctl.up.drain import make_way
 from pdctl.up.plan import EngineUnit
-from pdctl.up.wait import Gate, start_and_wait
+from pdctl.up.wait import start_and_wait
 
 
 def ship_core(run: Bringup) -> str:

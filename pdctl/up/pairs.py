@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 
 from pdctl.engines.alike import Noise, Verdict, compare, judge
 from pdctl.engines.base import Probe
@@ -11,6 +12,7 @@ from pdctl.up.context import Bringup
 from pdctl.up.parallel import each
 from pdctl.up.plan import EngineUnit
 from pdctl.up.wait import excerpt
+from pdctl.up.watch import watch_and_say
 
 _GRAVEST_FIRST = ("wrong", "untold", "noise")
 ASKED_AGAIN = 4
@@ -34,7 +36,7 @@ def probe_pairs(run: Bringup) -> str:
     prefill, decode = run.plan.of("prefill"), run.plan.of("decode")
     total = len(prefill) * len(decode)
     for pairs in rounds(prefill, decode):
-        each(lambda pair: _probe(run, pair), pairs)
+        each(lambda pair: _probe(run, pair), pairs, meanwhile=partial(watch_and_say, run))
         run.events.progress(f"{len(run.probes)} of {total} pairs")
     slowest = max(run.probes.values(), key=lambda probe: probe.seconds)
     note = f"{total} of {total}, slowest {slowest.seconds:.2f} s"

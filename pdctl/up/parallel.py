@@ -12,8 +12,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def each(call: Callable[[T], R], items: Sequence[T], workers: int = 16) -> list[R]:
+def each(
+    call: Callable[[T], R], items: Sequence[T], workers: int = 16, meanwhile: Callable[[], None] = lambda: None
+) -> list[R]:
     """`call` of every item, in order, at most `workers` at once; raises the first fault.
+
+    `meanwhile` is called now and then while they run; what it raises ends the wait.
 
     An executor as a context manager waits for calls that an interrupt or a fault made pointless. This does not: they
     end by themselves when the engines that they ask are taken down.
@@ -26,6 +30,8 @@ def each(call: Callable[[T], R], items: Sequence[T], workers: int = 16) -> list[
             for future in done:
                 future.result()
             waiting = list(rest)
+            if waiting:
+                meanwhile()
         return [future.result() for future in futures]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

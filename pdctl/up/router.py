@@ -8,10 +8,10 @@ from pdctl.errors import GateError
 from pdctl.launch.state import ROUTER
 from pdctl.routers import READY_PATH, Backend
 from pdctl.up.alike import TOKENS, Doubtful, complete_at, noise_alone, unmeasured
-from pdctl.up.context import Bringup
+from pdctl.up.context import Bringup, Gate
 from pdctl.up.drain import Enlisted, enlist, make_way
 from pdctl.up.plan import EngineUnit
-from pdctl.up.wait import Gate, start_and_wait
+from pdctl.up.wait import start_and_wait
 
 ROUTER_S = 60.0
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a bring-up as Ctrl-C does."""
+    """SIGTERM and SIGHUP end a bring-up as Ctrl-C does. One that the caller ignores, as `nohup` does, stays ignored."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -33,7 +33,8 @@ def _handling(handler: Callable[[int, object], None], *numbers: signal.Signals) 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:

@@ -1,33 +1,23 @@
 """Waiting for units: until they answer, or until it is clear that they will not."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pdctl.engines.http import answers
 from pdctl.errors import GateError
-from pdctl.launch.base import Launcher, Unit
+from pdctl.launch.base import Launcher
 from pdctl.redact import clean, hide, plain
 from pdctl.up.answered import note_answer
-from pdctl.up.context import Bringup
+from pdctl.up.context import Bringup, Gate
 from pdctl.up.parallel import each
+from pdctl.up.watch import restarted, watch
 
 POLL_S = 0.1
 ANSWER_S = 1.0
 """For one answer of a starting unit, which is asked again."""
 TAIL_BYTES = 8192
-
-
-@dataclass(frozen=True)
-class Gate:
-    """When a unit counts as ready: `url` answers 200 within `deadline_s`."""
-
-    unit: Unit
-    url: str
-    deadline_s: float
-    stage: Callable[[str], str | None] = lambda log: None
-    key: str | None = field(default=None, repr=False)
 
 
 def start_and_wait(run: Bringup, gates: Sequence[Gate]) -> str:
@@ -44,42 +34,75 @@ def start_and_wait(run: Bringup, gates: Sequence[Gate]) -> str:
 
 
 def wait_ready(run: Bringup, gates: Sequence[Gate]) -> None:
-    """Until every gate is open. Raises GateError: PD3006 a unit ended, PD3007 it took too long."""
-    began = time.monotonic()
-    restarts = {gate.unit.name: run.launcher.status(gate.unit.name).restarts for gate in gates}
-    waiting = list(gates)
+    """Until every gate is open, and open again where a unit of an earlier gate was restarted meanwhile.
+
+    Raises GateError: PD3006 a unit ended, PD3007 it took too long, PD3019 one that was ready is gone.
+    """
+    run.gates.update({gate.unit.name: gate for gate in gates})
+    waiting = {gate.unit.name: _Wait.begin(run.launcher, gate) for gate in gates}
     while waiting:
-        ready = each(lambda gate: answers(gate.url, _patience(gate, began), key=gate.key), waiting)
-        for gate, is_ready in zip(waiting, ready, strict=True):
+        ready = each(lambda one: answers(one.gate.url, one.patience(), key=one.gate.key), list(waiting.values()))
+        for one, is_ready in zip(list(waiting.values()), ready, strict=True):
             if is_ready:
-                note_answer(run.launcher, run.launcher.status(gate.unit.name))
-        waiting = [gate for gate, is_ready in zip(waiting, ready, strict=True) if not is_ready]
-        for gate in waiting:
-            _check_alive(run.launcher, gate.unit, restarts)
-            if time.monotonic() - began > gate.deadline_s:
-                raise _too_late(run.launcher, gate)
+                _open(run, waiting.pop(one.gate.unit.name))
+        for one in waiting.values():
+            _check_alive(run.launcher, one)
+            if one.waited() > one.gate.deadline_s:
+                raise _too_late(run.launcher, one.gate)
+        halted = watch(run)
+        for name in restarted(run):
+            run.events.progress(f"{name} ended ({run.launcher.status(name).last_exit}) and is started again")
+            del run.opened[name]
+            waiting[name] = _Wait.begin(run.launcher, run.gates[name])
         if waiting:
-            run.events.progress(_what_they_do(run.launcher, waiting))
+            doing = _what_they_do(run.launcher, [one.gate for one in waiting.values()])
+            run.events.progress("; ".join([doing, *halted]))
             time.sleep(POLL_S)
 
 
-def _patience(gate: Gate, began: float) -> float:
-    """Seconds for one answer: no more than the gate has left, and enough to be asked once more at its end."""
-    return min(ANSWER_S, max(began + gate.deadline_s - time.monotonic(), POLL_S))
+@dataclass(frozen=True)
+class _Wait:
+    """A gate that is waited for: since when, and how often its unit had been restarted by then."""
+
+    gate: Gate
+    began: float
+    restarts: int
+
+    @classmethod
+    def begin(cls, launcher: Launcher, gate: Gate) -> "_Wait":
+        return cls(gate, time.monotonic(), launcher.status(gate.unit.name).restarts)
+
+    def waited(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began
+
+    def patience(self) -> float:
+        """Seconds for one answer: no more than the gate has left, and enough to be asked once more at its end."""
+        return min(ANSWER_S, max(self.gate.deadline_s - self.waited(), POLL_S))
 
 
-def _check_alive(launcher: Launcher, unit: Unit, restarts: Mapping[str, int]) -> None:
-    status = launcher.status(unit.name)
-    if status.state == "running" and status.restarts == restarts[unit.name]:
+def _open(run: Bringup, one: _Wait) -> None:
+    """It answers. A restart since it was begun with counts from here on."""
+    status = run.launcher.status(one.gate.unit.name)
+    note_answer(run.launcher, status)
+    run.opened[status.name] = one.restarts
+
+
+def _check_alive(launcher: Launcher, one: _Wait) -> None:
+    name = one.gate.unit.name
+    status = launcher.status(name)
+    if status.state == "running" and status.restarts == one.restarts:
         return
     how = status.last_exit or status.state
-    message = f"{unit.name} ended before it was ready: {how}\n{excerpt(launcher.log(unit.name))}"
-    raise GateError(message, code="PD3006", hint=f"its whole log: {launcher.log(unit.name)}")
+    message = f"{name} ended before it was ready: {how}\n{excerpt(launcher.log(name))}"
+    raise GateError(message, code="PD3006", hint=f"its whole log: {launcher.log(name)}")
 
 
 def _too_late(launcher: Launcher, gate: Gate) -> GateError:
     log = launcher.log(gate.unit.name)
-    message = f"{gate.unit.name} does not answer {gate.url} after {gate.deadline_s:.0f} s\n{excerpt(log)}"
+    why = launcher.status(gate.unit.name).halt
+    said = f": {why}" if why else ""
+    message = f"{gate.unit.name} does not answer {gate.url} after {gate.deadline_s:.0f} s{said}\n{excerpt(log)}"
     return GateError(message, code="PD3007", hint=f"its whole log: {log}")
 
 
@@ -87,7 +110,7 @@ def _what_they_do(launcher: Launcher, waiting: Sequence[Gate]) -> str:
     said = []
     for gate in waiting[:3]:
         stage = gate.stage(tail(launcher.log(gate.unit.name))) or "starting"
-        said.append(f"{gate.unit.name} {stage}")
+        said.append(launcher.status(gate.unit.name).halt or f"{gate.unit.name} {stage}")
     more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
     return ", ".join(said) + more
 

@@ -6,13 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+from pdctl.errors import PdctlError
 from pdctl.launch import process
-from pdctl.launch.state import state_root
+from pdctl.launch.local import LocalLauncher
+from pdctl.launch.state import FleetFolder, state_root
 from pdctl.up.status import fleet_status
 
 ROOT = Path(__file__).parents[3]
@@ -38,12 +41,16 @@ class Fleet:
         )
 
     def start(
-        self, *words: str, disk: int | None = None, stdout: int | IO[str] = subprocess.PIPE
+        self,
+        *words: str,
+        disk: int | None = None,
+        stdout: int | IO[str] = subprocess.PIPE,
+        stderr: int | IO[str] = subprocess.PIPE,
     ) -> "subprocess.Popen[str]":
         """`disk`: bytes that any file may have, as if the disk were full beyond."""
         limit = [] if disk is None else ["prlimit", f"--fsize={disk}"]
         command = [*limit, sys.executable, "-m", "tests.integration.up.driver", *words]
-        return subprocess.Popen(command, cwd=ROOT, text=True, stdout=stdout, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, cwd=ROOT, text=True, stdout=stdout, stderr=stderr)
 
     def run(self, *words: str, disk: int | None = None) -> "subprocess.CompletedProcess[str]":
         running = self.start(*words, disk=disk)
@@ -75,4 +82,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     one.write()
     yield one
     for pid in one.left():
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    launcher = LocalLauncher(FleetFolder(one.name).units)
+    with suppress(PdctlError):  # their cgroups go, too
+        launcher.stop(launcher.known())

@@ -8,6 +8,8 @@ python fake_server.py --role prefill|decode|aggregate|router --port N [--misbeha
   recompute    say that decode computed the prompt
   other        choose other tokens
   busy         say that a request is under way, for ever
+
+--mute-if PATH: mute while that file is there.
 """
 
 import argparse
@@ -25,6 +27,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--misbehave", default="")
     parser.add_argument("--crash-if", type=Path, help="crash if this file exists")
+    parser.add_argument("--mute-if", type=Path, help="mute while this file exists")
     given, _ = parser.parse_known_args()
     how = "crash" if given.crash_if and given.crash_if.exists() else given.misbehave
     print(f"fake {given.role} begins", flush=True)
@@ -36,7 +39,8 @@ def main() -> None:
         def do_GET(self) -> None:
             if how == "busy" and self.path == "/metrics":
                 return self._send(200, b"sglang:num_running_reqs 1\n")
-            return self._answer(503 if how == "mute" else 200, {})
+            mute = how == "mute" or (given.mute_if and given.mute_if.exists())
+            return self._answer(503 if mute else 200, {})
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))

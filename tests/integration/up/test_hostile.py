@@ -22,9 +22,9 @@ from pdctl.launch.base import Unit
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import FleetFolder, FleetState, UnitEntry
 from pdctl.up import alike
-from pdctl.up.context import Silent
+from pdctl.up.context import Gate, Silent
 from pdctl.up.ports import PortBook
-from pdctl.up.wait import Gate, wait_ready
+from pdctl.up.wait import wait_ready
 from tests.hostile import ALIVE, MODES
 from tests.integration.up.conftest import ROOT, until
 

@@ -30,6 +30,17 @@ def test_the_first_fault_ends_the_wait_for_the_others() -> None:
     stuck.set()
 
 
+def test_who_waits_may_look_around_and_leave_meanwhile() -> None:
+    stuck = threading.Event()
+
+    def meanwhile() -> None:
+        raise ValueError("another one is gone")
+
+    with pytest.raises(ValueError, match="another one is gone"):
+        each(lambda item: stuck.wait(60), [0, 1], meanwhile=meanwhile)
+    stuck.set()
+
+
 def test_an_interrupt_that_python_notes_while_the_main_thread_blocks_is_not_lost() -> None:
     """As with a signal that arrives just before the main thread blocks: nothing wakes it."""
     script = (
