@@ -83,11 +83,13 @@ def remove(path: Path) -> None:
         path.rmdir()
 
 
+def path_of(pid: int) -> str:
+    """The process's cgroup, as a path from the root of them; empty where there is none."""
+    return next((line[3:] for line in _text(f"{pid}/cgroup").splitlines() if line.startswith("0::/")), "")
+
+
 def found(pid: int, name: str) -> Path | None:
     """The cgroup of that name that holds the process, at any depth; None if it is in none."""
-    path = _text(f"{pid}/cgroup")
-    if name not in path:
-        return None
     place = _folder_of(str(pid))
     return next((one for one in (place, *place.parents) if one.name == name), None) if place else None
 

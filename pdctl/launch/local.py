@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -114,21 +114,14 @@ class LocalLauncher:
         ends = time.monotonic() + STOP_S
         for guard in guards.values():
             process.await_end(guard, ends - time.monotonic())
-        swept: dict[str, bool] = {}
-
-        def sweep(name: str) -> None:
-            swept[name] = self._sweep(name, records[name])
-
-        def settle(name: str) -> None:
-            if name in swept:
-                self._settle(name)
-
+        found, stuck = self._sweep(records)
+        steps = [partial(self._settle, name) for name in names if name not in stuck]
         try:
-            run_all(self.root, [partial(step, name) for step in (sweep, settle) for name in names])
+            run_all(self.root, [*steps, *(partial(_cannot_end, name, left) for name, left in stuck.items())])
         finally:
             for begun in self._guards:
                 begun.poll()
-        return tuple(name for name in names if name in guards or swept[name])
+        return tuple(name for name in names if name in guards or name in found)
 
     def _guard(self, name: str, record: UnitRecord | None) -> Seen | None:
         """The guard that the record names, if it runs."""
@@ -137,30 +130,39 @@ class LocalLauncher:
         seen = process.look_at(record.guard_pid, str(self.root / name))
         return seen if guards(record.claim, process.here(), seen) else None
 
-    def _sweep(self, name: str, record: UnitRecord | None) -> bool:
-        """Kill what is left of a unit: its guard if it hangs, and processes that got away. Whether anything was."""
-        tag, places = (
-            cgroup.name_of(str(self.root / name)),
-            {Path(record.cgroup)} if record and record.cgroup else set(),
-        )
-        found, ends = False, time.monotonic() + STOP_S
-        # twice: a process shows no environment for the moment in which it becomes another program
-        while left := self._left(name, record) or self._left(name, record):
-            found = True
-            places |= _kill(left, tag)
-            if time.monotonic() > ends:
-                pids = ", ".join(str(item.pid) for item in left)
-                raise GateError(f"{name}: cannot be killed: pid {pids}", code="PD3017")
-            process.await_end(left[0], 0.2)
-        for place in places:
-            if place.name == tag:
-                cgroup.remove(place)
-        return found
+    def _sweep(self, records: Mapping[str, UnitRecord | None]) -> tuple[set[str], dict[str, list[Seen]]]:
+        """Kill what is left of the units: guards that hang, and processes that got away.
 
-    def _left(self, name: str, record: UnitRecord | None) -> list[Seen]:
-        """Processes of the unit that run, its guard among them."""
-        claim, here = record.claim if record else None, process.here()
-        return [seen for seen in process.look(str(self.root / name)) if ours(claim, here, seen).ours]
+        The units of which something was, and what is left of those that cannot be ended.
+        """
+        found: set[str] = set()
+        places = {Path(record.cgroup) for record in records.values() if record and record.cgroup}
+        ends = time.monotonic() + STOP_S
+        # twice: a process shows no environment for the moment in which it becomes another program
+        while left := self._left(records) or self._left(records):
+            found |= set(left)
+            for name, some in left.items():
+                places |= _kill(some, self._tag(name))
+            if time.monotonic() > ends:
+                break
+            process.await_end(next(iter(left.values()))[0], 0.2)
+        tags = {self._tag(name) for name in records}
+        for place in places:
+            if place.name in tags:
+                cgroup.remove(place)
+        return found, left
+
+    def _left(self, records: Mapping[str, UnitRecord | None]) -> dict[str, list[Seen]]:
+        """Processes of the units that run, their guards among them; units of which nothing does are left out."""
+        here, rows = process.here(), process.table()
+        left = {}
+        for name, record in records.items():
+            claim = record.claim if record else None
+            left[name] = [one for one in process.seen(rows, str(self.root / name)) if ours(claim, here, one).ours]
+        return {name: some for name, some in left.items() if some}
+
+    def _tag(self, name: str) -> str | None:
+        return cgroup.name_of(str(self.root / name))
 
     def _settle(self, name: str) -> None:
         """Nothing of the unit runs any more: let its record say so, whatever it said."""
@@ -219,6 +221,11 @@ class LocalLauncher:
 
 
 _ENDED = ("stopped", "failed")
+
+
+def _cannot_end(name: str, left: Sequence[Seen]) -> None:
+    pids = ", ".join(str(item.pid) for item in left)
+    raise GateError(f"{name}: cannot be killed: pid {pids}", code="PD3017")
 
 
 def _kill(left: Sequence[Seen], tag: str | None) -> set[Path]:

@@ -75,48 +75,55 @@ def descendants(root: int) -> list[Process]:
     return found
 
 
-def look(mark: str) -> list[Seen]:
-    """Every process but this one, with the mark that it carries as seen from the unit whose mark is `mark`."""
-    table, tag = {process.pid: process for process in everyone()}, _Tag(mark, cgroup.name_of(mark))
-    return [_seen(process, table, tag) for process in table.values() if process.pid != os.getpid()]
+class Row(NamedTuple):
+    """A process with the marks that it carries: a unit's folder, and a cgroup that may be a unit's."""
+
+    process: Process
+    leader: int | None
+    folder: str | None
+    cgroups: str
 
 
-def look_at(pid: int, mark: str) -> Seen | None:
-    """One process, if it is there."""
+def table() -> list[Row]:
+    """Every process but this one."""
+    found = {process.pid: process for process in everyone()}
+    return [_row(process, found.get(process.session)) for process in found.values() if process.pid != os.getpid()]
+
+
+def seen(rows: Iterable[Row], folder: str) -> list[Seen]:
+    """These processes as seen from the unit with that folder."""
+    tag = cgroup.name_of(folder)
+    return [
+        Seen(one.process.pid, one.process.started, one.process.session, one.leader, _mark(one, folder, tag))
+        for one in rows
+    ]
+
+
+def look_at(pid: int, folder: str) -> Seen | None:
+    """One process as seen from the unit with that folder, if it is there."""
     process = find(pid)
-    if process is None:
-        return None
-    leader = find(process.session)
-    return _seen(process, {leader.pid: leader} if leader else {}, _Tag(mark, cgroup.name_of(mark)))
+    return seen([_row(process, find(process.session))], folder)[0] if process else None
 
 
-def marked(mark: str) -> list[Seen]:
+def marked(folder: str) -> list[Seen]:
     """Processes that carry a unit's mark, wherever they went."""
-    return [seen for seen in look(mark) if seen.mark == "this"]
+    return [one for one in seen(table(), folder) if one.mark == "this"]
 
 
-class _Tag(NamedTuple):
-    """The two marks of a unit: the value in its environment, and the name of its cgroup."""
-
-    folder: str
-    cgroup: str | None
-
-
-def _seen(process: Process, table: dict[int, Process], tag: _Tag) -> Seen:
-    leader = table.get(process.session)
-    return Seen(
-        process.pid, process.started, process.session, leader.started if leader else None, _mark(process.pid, tag)
-    )
+def _row(process: Process, leader: Process | None) -> Row:
+    start = f"{MARK}=".encode()
+    found = next((entry for entry in _environment(process.pid) if entry.startswith(start)), None)
+    folder = None if found is None else os.fsdecode(found[len(start) :])
+    return Row(process, leader.started if leader else None, folder, cgroup.path_of(process.pid))
 
 
-def _mark(pid: int, tag: _Tag) -> Mark:
+def _mark(row: Row, folder: str, tag: str | None) -> Mark:
     """The environment may be cleared by whoever has it; the cgroup cannot."""
-    if tag.cgroup is not None and cgroup.found(pid, tag.cgroup) is not None:
+    if tag is not None and tag in row.cgroups.split("/"):
         return "this"
-    found = next((entry for entry in _environment(pid) if entry.startswith(f"{MARK}=".encode())), None)
-    if found is None:
+    if row.folder is None:
         return "none"
-    return "this" if found == f"{MARK}={tag.folder}".encode() and _same_folder(pid, tag.folder) else "other"
+    return "this" if row.folder == folder and _same_folder(row.process.pid, folder) else "other"
 
 
 def _same_folder(pid: int, folder: str) -> bool:

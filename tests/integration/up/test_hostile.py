@@ -122,7 +122,8 @@ def test_a_gate_has_its_deadline(fleet: Any, mode: str, monkeypatch: pytest.Monk
     """Also where one answer takes as long as all may."""
     monkeypatch.setattr("pdctl.up.wait.ANSWER_S", 60.0)
     unit = Unit(name_of(mode), "decode", (), ports={"http": fleet.ports[name_of(mode)]})
-    run = cast(Any, SimpleNamespace(launcher=LocalLauncher(fleet.home / "pdctl" / NAME / "units"), events=Silent()))
+    launcher = LocalLauncher(fleet.home / "pdctl" / NAME / "units")
+    run = cast(Any, SimpleNamespace(launcher=launcher, events=Silent(), gates={}, opened={}))
     began = time.monotonic()
     with pytest.raises(GateError, match="does not answer") as caught:
         wait_ready(run, [Gate(unit, f"http://127.0.0.1:{unit.ports['http']}/health", 0.5)])
@@ -168,6 +169,7 @@ def test_the_completion_has_its_deadline(hostiles: dict[str, int], monkeypatch: 
         SimpleNamespace(
             loaded=SimpleNamespace(fleet=SimpleNamespace(model=model)),
             launcher=SimpleNamespace(log=lambda name: Path("/dev/null")),
+            opened={},
         ),
     )
 
