@@ -10,6 +10,7 @@ own standard error. The unit comes by standard input, so that the values of its 
 """
 
 import ctypes
+import errno
 import json
 import os
 import select
@@ -95,9 +96,9 @@ class Guard:
         if pid == 0:
             self._become_unit()
         child = process.find(pid)
-        self._note("running", pid=pid, started=child.started if child else 0)
+        fault = self._note("running", pid=pid, started=child.started if child else 0)
         if self.ready_fd is not None:
-            os.write(self.ready_fd, b"1")
+            os.write(self.ready_fd, str(fault).encode())
             os.close(self.ready_fd)
             self.ready_fd = None
         return pid
@@ -218,14 +219,16 @@ class Guard:
             if left is not None and left <= 0:
                 return
 
-    def _note(self, state: str, **changes: object) -> None:
-        """Record a change of state. A full disk must not end the unit; a folder that is gone must."""
+    def _note(self, state: str, **changes: object) -> int:
+        """Record a change of state; 0, or errno. A full disk does not end the unit; a folder that is gone does."""
         self.record = _changed(self.record, state=state, since=time.time(), **changes)
         try:
             write(self.folder / "state.json", self.record)
         except OSError as error:
             self.log.say(f"cannot record {state}: {error.strerror}")
             self.stopping = self.stopping or not self.folder.exists()
+            return error.errno or errno.EIO
+        return 0
 
 
 def _how(code: int) -> Exit:

@@ -1,6 +1,5 @@
 """Units on this machine, each under its guard."""
 
-import errno
 import json
 import logging
 import os
@@ -90,12 +89,12 @@ class LocalLauncher:
         except BrokenPipeError:
             pass
         readable, _, _ = select.select([ready], [], [], START_S)
-        if not readable or not os.read(ready, 1):
+        told = os.read(ready, 16) if readable else b""
+        if not told:
             message = f"the guard of {unit.name} did not start; its log: {self.log(unit.name)}"
             raise GateError(message, code="PD3018")
-        record = self._record_or_none(unit.name)
-        if record is None or record.guard_pid != guard.pid:  # it could not write, and would be taken for absent
-            raise UnwritableError(self.root / unit.name, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        if told != b"0":  # it could be neither watched nor adopted
+            raise UnwritableError(self.root / unit.name, OSError(int(told), os.strerror(int(told))))
 
     def stop(self, names: Sequence[str]) -> tuple[str, ...]:
         """Tell all guards at once, wait for each, then kill whatever is left; the names of which something ran.

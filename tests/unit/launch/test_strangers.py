@@ -26,6 +26,7 @@ pytestmark = pytest.mark.integration
 FLEET = (
     "schema: pdctl.fleet/v1\nname: forged\nmodel: {path: /no/such/model}\nengine: reference\nprefill: {}\ndecode: {}\n"
 )
+SLEEP = "import time; print('up', flush=True); time.sleep(300)"
 
 
 @pytest.fixture
@@ -102,8 +103,9 @@ def test_even_the_start_time_counts_only_where_it_was_written(
 def test_a_copy_of_a_state_folder_does_not_end_what_the_first_one_runs(tmp_path: Path) -> None:
     folder = forge(1)
     environ = {**os.environ, process.MARK: str(tmp_path / "first" / "prefill-0")}
-    command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(300)"]
-    with subprocess.Popen(command, start_new_session=True, env=environ, stdout=subprocess.PIPE) as theirs:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEP], start_new_session=True, env=environ, stdout=subprocess.PIPE
+    ) as theirs:
         assert theirs.stdout is not None
         assert theirs.stdout.readline() == b"up\n"
         found = process.find(theirs.pid)
@@ -113,6 +115,22 @@ def test_a_copy_of_a_state_folder_does_not_end_what_the_first_one_runs(tmp_path:
         down(tmp_path)
         assert theirs.poll() is None
         theirs.kill()
+
+
+def test_another_containers_folder_of_the_same_name_is_another_unit(tmp_path: Path) -> None:
+    """It shares our pids and not our files: its mark reads like ours, and means another folder."""
+    folder, theirs = forge(1), tmp_path / "theirs"
+    theirs.mkdir()
+    apart = ["unshare", "-m" if os.geteuid() == 0 else "-Urm", "sh", "-c"]
+    script = f'mount --bind {theirs} {folder} && exec {sys.executable} -c "{SLEEP}"'
+    environ = {**os.environ, process.MARK: str(folder)}
+    with subprocess.Popen([*apart, script], start_new_session=True, env=environ, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"up\n"
+        down(tmp_path)
+        assert other.poll() is None
+        assert [one.mark for one in process.seen(process.table(), str(folder)) if one.pid == other.pid] == ["other"]
+        other.kill()
 
 
 def test_a_signal_to_a_pid_given_again_goes_nowhere(stranger: "subprocess.Popen[bytes]") -> None:
