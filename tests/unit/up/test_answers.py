@@ -93,6 +93,7 @@ def fleet(
         yield SimpleNamespace(
             plan=plan,
             probes={},
+            opened={},
             engine=engine,
             events=SimpleNamespace(progress=lambda text: None),
             launcher=SimpleNamespace(log=lambda name: Path("/dev/null")),
