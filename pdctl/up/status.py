@@ -33,8 +33,8 @@ class UnitView:
     since: float | None
     contained: bool | None = None
     """It lives in a cgroup of its own; None where it does not run."""
-    halt: str | None = None
-    """Said where a signal has stopped it."""
+    frozen: int | None = None
+    """The pid of its process, or its guard's, that a signal has stopped."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,11 @@ class FleetView:
     @property
     def notes(self) -> list[str]:
         """What a person should know beside the table."""
-        notes = [unit.halt for unit in self.units if unit.halt]
+        notes = [
+            f"{unit.name} is stopped by a signal; `kill -CONT {unit.frozen}` lets it go on"
+            for unit in self.units
+            if unit.frozen
+        ]
         if self.busy:
             notes.append("an `up` or `down` is at work on it")
         elif self.phase not in (UP, DOWN, ABSENT):
@@ -119,7 +123,7 @@ def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
         status.last_exit,
         status.since,
         status.contained if status.pid is not None else None,
-        status.halt,
+        status.frozen,
     )
 
 

@@ -9,8 +9,8 @@ def view(*units: UnitView) -> FleetView:
     return FleetView("f", "up", False, None, units)
 
 
-def unit(contained: bool | None = True, halt: str | None = None) -> UnitView:
-    return UnitView("decode-0", "decode", 1, 2, "ready", 0, None, None, contained=contained, halt=halt)
+def unit(contained: bool | None = True, frozen: int | None = None) -> UnitView:
+    return UnitView("decode-0", "decode", 1, 2, "ready", 0, None, None, contained=contained, frozen=frozen)
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_a_unit_without_a_cgroup_is_said_in_words_and_in_the_document(
 
 
 def test_a_unit_that_a_signal_has_stopped_is_said() -> None:
-    assert view(unit(halt="decode-0 is stopped")).notes == ["decode-0 is stopped"]
+    assert view(unit(frozen=7)).notes == ["decode-0 is stopped by a signal; `kill -CONT 7` lets it go on"]
