@@ -41,6 +41,8 @@ DrainOption = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="How long requests under way may take before a unit is ended.")
 ]
 
+SkipOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Leave a phase out; may be repeated.")]
+
 
 def given_or_here(fleet: str | None) -> str:
     """The fleet that was given; where none was, the one that the current folder has, and that is said.

@@ -1,10 +1,11 @@
 """`pdctl up`."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from pdctl.cli.common import DrainOption, Format, FormatOption, given_or_here
+from pdctl.cli.common import DrainOption, Format, FormatOption, SkipOption, given_or_here
 from pdctl.cli.output import done_anyway, result, result_json
 from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
@@ -18,7 +19,7 @@ def command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the phases, command lines and what would change; start nothing.")
     ] = False,
-    skip_phase: Annotated[list[str], typer.Option(metavar="NAME", help="Leave a phase out; may be repeated.")] = [],  # noqa: B006
+    skip_phase: SkipOption = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave what runs running if a phase fails.")] = False,
     drain: DrainOption = 30.0,
     output: FormatOption = Format.table,
@@ -34,9 +35,9 @@ def command(
     from pdctl.fleet import load_fleet
 
     loaded = load_fleet(given_or_here(fleet))
-    _check_names(skip_phase)
+    check_phases(skip_phase or ())
     if plan:
-        _print_plan(loaded, skip_phase, output)
+        _print_plan(loaded, skip_phase or [], output)
         return
     from pdctl.cli.progress import watcher
     from pdctl.up.phases import NAMES
@@ -44,7 +45,7 @@ def command(
 
     watch = watcher(max(map(len, NAMES)))
     try:
-        state = bring_up(loaded, skip=skip_phase, keep=keep, events=watch, drain_s=drain)
+        state = bring_up(loaded, skip=skip_phase or (), keep=keep, events=watch, drain_s=drain)
     finally:
         watch.close()
     say(state, watch, output)
@@ -64,7 +65,8 @@ def say(state: Any, watch: Any, output: Format) -> None:
         tell(f"  pdctl status {state.fleet} · pdctl logs {state.fleet} · pdctl down {state.fleet}")
 
 
-def _check_names(names: list[str]) -> None:
+def check_phases(names: Sequence[str]) -> None:
+    """Raises InputError with the nearest for a phase that there is none of."""
     from difflib import get_close_matches
 
     from pdctl.up.phases import NAMES

@@ -1,6 +1,6 @@
 """Restarting units of a fleet that is up, by the machinery of `up`: drained first, started in order, proved again."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pdctl.errors import GateError
 from pdctl.fleet.loaded import LoadedFleet
@@ -15,7 +15,11 @@ ASKED = "as asked"
 
 
 def restart(
-    loaded: LoadedFleet, units: Sequence[str] = (), events: Events | None = None, drain_s: float = DRAIN_S
+    loaded: LoadedFleet,
+    units: Sequence[str] = (),
+    events: Events | None = None,
+    drain_s: float = DRAIN_S,
+    skip: Collection[str] = (),
 ) -> FleetState:
     """Restart these units, or all.
 
@@ -30,7 +34,7 @@ def restart(
     for unit in units:
         refuse_unknown(loaded.fleet.name, unit, known)
     again = dict.fromkeys(units or known, ASKED)
-    return bring_up(loaded, events=events, again=again, approve=_as_it_runs, drain_s=drain_s)
+    return bring_up(loaded, skip=skip, events=events, again=again, approve=_as_it_runs, drain_s=drain_s)
 
 
 def _as_it_runs(decision: Decision) -> None:
