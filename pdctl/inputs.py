@@ -59,3 +59,19 @@ def _require_file(path: Path, mode: int, kind: type[InputError]) -> None:
         if is_it(mode):
             hint = "give a file; what a command prints can be handed over as `<(command)`"
             raise kind(f"is {name}, not a file", where=str(path), code="PD0041", hint=hint)
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there, as far as this user can know: not where a name is over-long, or the way is closed."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """The same of a folder."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False

@@ -8,9 +8,11 @@ from typing import Final
 
 from pdctl.check.groups import Group
 from pdctl.check.lines import sources
+from pdctl.check.places import line_of
 from pdctl.errors import InputError
 from pdctl.inputs import read_input
-from pdctl_transfer.layout.manifest import Role
+from pdctl_transfer.errors import ManifestError
+from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.layout.read import MAX_BYTES, decode_manifest
 from pdctl_transfer.rules import Evidence, Side
 
@@ -40,10 +42,19 @@ def is_manifest(data: bytes) -> bool:
 
 def manifest_group(data: bytes, path: Path) -> Group:
     """A manifest as a group, named after its file. Raises ManifestError."""
-    manifest = decode_manifest(data, str(path))
+    manifest = manifest_of(data, str(path))
     origins: dict[str, Evidence] = sources(data, str(path))
     origins["manifest"] = Evidence(str(path), "")
     return Group(manifest.role, path.stem, (path.stem,), (Side(manifest, path.stem, origins),))
+
+
+def manifest_of(data: bytes, source: str) -> Manifest:
+    """The manifest of a file. Raises ManifestError, with the line where that can be told."""
+    try:
+        return decode_manifest(data, source)
+    except ManifestError as error:
+        line = line_of(data, error.path, error.reason)
+        raise ManifestError(f"{source}:{line}" if line else source, error.path, error.reason) from error
 
 
 def require_few_pairs(groups: Sequence[Group], where: str) -> None:

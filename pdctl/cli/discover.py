@@ -11,6 +11,7 @@ import typer
 from pdctl.cli.output import note, result
 from pdctl.errors import InputError
 from pdctl.hosts import view
+from pdctl.inputs import is_folder
 from pdctl.redact import clean, clean_json
 from pdctl_topology import Choice, FolderTree, Host, choose, read_host, settings
 
@@ -48,9 +49,9 @@ def command(
     Ends with the settings to paste into engines, UCX, NCCL and Kubernetes.
     """
     hint = "give the folder that holds sys/, proc/ and dev/"
-    if not root.is_dir():
+    if not is_folder(root):
         raise InputError(f"no folder {root}", where="--root", hint=hint)
-    if not (root / "sys").is_dir():
+    if not is_folder(root / "sys"):
         raise InputError(f"{root} is no root of a system: it holds no sys/", where="--root", hint=hint)
     host = read_host(FolderTree(root))
     notes: list[str] = []

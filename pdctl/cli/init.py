@@ -11,6 +11,7 @@ from pdctl.cli.output import result
 from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
 from pdctl.fleet.names import NAME_PATTERN
+from pdctl.inputs import is_file, is_folder
 
 
 def command(
@@ -53,8 +54,8 @@ def command(
 def _folder(model: str) -> str:
     """The model's folder, whole. Raises InputError (PD0011)."""
     folder = Path(model).expanduser()
-    if not (folder / "config.json").is_file():
-        what = "there is no config.json in it" if folder.is_dir() else "no such folder"
+    if not is_file(folder / "config.json"):
+        what = "there is no config.json in it" if is_folder(folder) else "no such folder"
         raise InputError(f"{model}: {what}", where="--model", code="PD0011", hint="give the folder of the model")
     return str(folder.resolve())
 

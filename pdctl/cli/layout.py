@@ -197,10 +197,10 @@ def _of_fleet(
 
 
 def _of_manifest(data: bytes, source: str) -> Derived:
+    from pdctl.check.inputs import manifest_of
     from pdctl_transfer.layout.algebra import faults
-    from pdctl_transfer.layout.read import decode_manifest
 
-    manifest = decode_manifest(data, source)
+    manifest = manifest_of(data, source)
     if found := faults(manifest):
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         what = f"{source} {found[0].path}: found {found[0].found}, expected {found[0].expected}{more}"

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from pdctl.errors import OutputError
-from pdctl.redact import clean, clean_json, clean_line
+from pdctl.redact import clean, clean_json, clean_line, hide
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -41,7 +41,7 @@ def width_of(stream: TextIO) -> int | None:
 def note(text: str, mark: str = "") -> None:
     """One line of progress: `mark` as it is, then a text that may have come from anywhere."""
     with suppress(OSError):  # nobody listens any more; what is under way goes on
-        sys.stderr.write(f"{mark}{clean(text)}\n")
+        sys.stderr.write(f"{mark}{clean(hide(text))}\n")
         sys.stderr.flush()
 
 

@@ -12,6 +12,7 @@ import typer
 
 from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
+from pdctl.inputs import is_file
 
 if TYPE_CHECKING:
     from pdctl.preflight.document import Facts
@@ -87,7 +88,7 @@ def command(
         raise InputError(f'found "{backend}", expected mooncake or nixl', where="--backend")
     if not 0 <= wait < float("inf"):
         raise InputError(f"found {wait:g}, expected seconds from 0", where="--wait")
-    if environment is not None and not facts and not (environment / "bin" / "python").exists():
+    if environment is not None and not facts and not is_file(environment / "bin" / "python"):
         message = f"{environment} is no virtual environment: it holds no bin/python"
         raise InputError(message, where="--environment", hint="give the folder in which the engine is installed")
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pdctl.derive.request import Request
 from pdctl.errors import ConfigError
-from pdctl.inputs import read_input
+from pdctl.inputs import is_file, read_input
 
 MAX_BYTES: Final = 16 << 20
 #: Where speculative settings name a draft model of its own.
@@ -58,7 +58,7 @@ def with_draft(request: Request) -> Request:
     spoken = request.speculative or {}
     for key in DRAFT_PATHS:
         named = spoken.get(key)
-        if isinstance(named, str) and (Path(named).expanduser() / "config.json").is_file():
+        if isinstance(named, str) and is_file(Path(named).expanduser() / "config.json"):
             config, _ = read_config(Path(named).expanduser())
             return replace(request, speculative={**spoken, "draft_config": config})
     return request

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pdctl.engines.builtin_models import CONFIGS, PREFIX
 from pdctl.errors import InputError
+from pdctl.inputs import is_file, is_folder
 
 
 def builtins_of(engine: str) -> list[str]:
@@ -28,16 +29,16 @@ def require_builtin(engine: str, path: str, where: str) -> None:
 def is_there(path: str) -> bool:
     """A folder with a config.json, or a name that only the engine can resolve (`org/name`)."""
     folder = Path(path).expanduser()
-    looks_local = path.startswith((".", "/", "~")) or folder.exists()
-    return (folder / "config.json").is_file() if looks_local else path.count("/") <= 1
+    looks_local = path.startswith((".", "/", "~")) or is_folder(folder) or is_file(folder)
+    return is_file(folder / "config.json") if looks_local else path.count("/") <= 1
 
 
 def missing(path: str, where: str, hint: str) -> InputError:
     """PD0011, with the nearest folder beside where it should be."""
     folder = Path(path).expanduser()
-    what = "no config.json in it" if folder.is_dir() else "no such folder"
+    what = "no config.json in it" if is_folder(folder) else "no such folder"
     try:
-        beside = [one.name for one in folder.parent.iterdir() if one.is_dir()] if not folder.exists() else []
+        beside = [] if is_folder(folder) else [one.name for one in folder.parent.iterdir() if is_folder(one)]
     except OSError:
         beside = []
     near = get_close_matches(folder.name, beside, n=1, cutoff=0.7)

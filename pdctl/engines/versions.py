@@ -1,5 +1,6 @@
 """Which version of a program an interpreter would run, by the metadata that lies beside it; nothing is run."""
 
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -18,8 +19,9 @@ DISTRIBUTIONS: Final = {
 def installed_version(program: str, python: str) -> str | None:
     """The version in the virtual environment of an interpreter, without a local part; None where it is not told."""
     folders = Path(python).absolute().parent.parent.glob("lib/python3*/site-packages")
-    for folder in folders:
-        for name in DISTRIBUTIONS.get(program, ()):
-            for found in folder.glob(f"{name}-[0-9]*.dist-info"):
-                return found.name.removesuffix(".dist-info").rpartition("-")[2].partition("+")[0]
+    with suppress(OSError):  # a path that no file system takes
+        for folder in folders:
+            for name in DISTRIBUTIONS.get(program, ()):
+                for found in folder.glob(f"{name}-[0-9]*.dist-info"):
+                    return found.name.removesuffix(".dist-info").rpartition("-")[2].partition("+")[0]
     return None

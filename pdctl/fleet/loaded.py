@@ -7,6 +7,7 @@ from pdctl import __version__
 from pdctl.fleet.faults import as_written
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.fleet.source import Document, Key
+from pdctl.inputs import is_file, is_folder
 
 DEFAULT = f"default of pdctl {__version__}"
 
@@ -52,4 +53,5 @@ class LoadedFleet:
         """The model's path; a relative one that exists beside the fleet file is taken from there."""
         path = self.fleet.model.path
         beside = self.path.parent / path
-        return str(beside) if beside.exists() and not path.startswith("builtin:") else path
+        is_there = is_folder(beside) or is_file(beside)
+        return str(beside) if is_there and not path.startswith("builtin:") else path

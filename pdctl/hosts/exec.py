@@ -79,7 +79,7 @@ class SshHost:
             # the client would read it as an option
             raise HostError(f"{name!r} is no host name")
         self._name = name
-        self._command = tuple(command or shlex.split(os.environ.get("PDCTL_SSH") or "ssh"))
+        self._command = tuple(command or _ssh())
 
     @property
     def name(self) -> str:
@@ -104,6 +104,15 @@ class SshHost:
         return _popen(self._name, self.argv(argv, env), os.environ, stderr)
 
 
+def _ssh() -> list[str]:
+    """The client's command. Raises HostError (PD2201) where PDCTL_SSH is none."""
+    given = os.environ.get("PDCTL_SSH") or "ssh"
+    try:
+        return shlex.split(given)
+    except ValueError as error:
+        raise HostError(f"PDCTL_SSH is no command: {str(error).lower()}", hint="quote it as a shell would") from error
+
+
 def host_exec(name: str) -> HostExec:
     """How to reach the host that a fleet file names."""
     return ThisHost() if name in LOCAL_NAMES else SshHost(name)
@@ -115,6 +124,8 @@ def _run(host: str, argv: Sequence[str], env: Mapping[str, str], stdin: bytes, t
         done = subprocess.run(list(argv), input=stdin, capture_output=True, timeout=timeout, check=False, env=dict(env))
     except FileNotFoundError as error:
         raise HostError(f"{host}: no program {argv[0]}", hint="install it, or correct PATH") from error
+    except OSError as error:
+        raise HostError(f"{host}: cannot run {argv[0]}: {(error.strerror or str(error)).lower()}") from error
     except subprocess.TimeoutExpired as error:
         raise HostError(f"{host}: {argv[0]} did not end within {timeout:g} s") from error
     return Done(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace").strip())
@@ -127,6 +138,8 @@ def _popen(
         return subprocess.Popen(list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, env=dict(env))
     except FileNotFoundError as error:
         raise HostError(f"{host}: no program {argv[0]}", hint="install it, or correct PATH") from error
+    except OSError as error:
+        raise HostError(f"{host}: cannot run {argv[0]}: {(error.strerror or str(error)).lower()}") from error
 
 
 _CAUSES = (

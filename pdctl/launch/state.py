@@ -195,7 +195,7 @@ def known_fleets(root: Path | None = None) -> tuple[str, ...]:
     """The fleets that have state here. Raises UnreadableError (PD0042) where that cannot be known."""
     root = root or state_root()
     try:
-        return tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir()))
+        return tuple(sorted(entry.name for entry in root.iterdir() if entry.is_symlink() or entry.is_dir()))
     except FileNotFoundError:
         return ()
     except OSError as error:

@@ -11,6 +11,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from pdctl.catalog import Words, words
+from pdctl.redact import hide
 from pdctl.report.model import HeldRule, JudgedFor, PairVerdict, Report, ReportedFinding, SkippedRule, Summary, Verdict
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
 
@@ -153,8 +154,8 @@ def _reported(one: _Merged, ignore: Collection[str]) -> ReportedFinding:
         title=one.words.title,
         subject=one.subjects.label,
         ignored=ignored,
-        message=one.words.message,
-        evidence=tuple(one.evidence),
+        message=hide(one.words.message),
+        evidence=tuple(Evidence(each.source, hide(each.text)) for each in one.evidence),
         why=one.words.why,
         action=one.words.action,
         docs=one.words.docs,

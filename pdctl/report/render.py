@@ -44,7 +44,7 @@ def emit(report: Report, fmt: Format, stream: TextIO | None = None) -> None:
     """Write the report to standard output, as wide as the terminal, coloured only on one."""
     out = stream or sys.stdout
     terminal = out.isatty()
-    width = shutil.get_terminal_size().columns if terminal else int(os.environ.get("COLUMNS") or PIPED)
+    width = shutil.get_terminal_size((80 if terminal else PIPED, 24)).columns
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     text = render(report, fmt, width=width, colour=colour)
     encoding = out.encoding or "utf-8"

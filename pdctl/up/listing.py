@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pdctl.errors import PdctlError
-from pdctl.launch.record import StateError
-from pdctl.launch.state import state_root
+from pdctl.launch.state import known_fleets
 from pdctl.up.parallel import each
 from pdctl.up.status import FleetView, fleet_status
 
@@ -43,15 +42,8 @@ class Listed:
 
 
 def all_fleets(root: Path | None = None) -> tuple[Listed, ...]:
-    """All of them by name, asked at once. Raises StateError (PD3005) where the folder itself cannot be read."""
-    folder = root or state_root()
-    try:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() or entry.is_symlink())
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise StateError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    return tuple(each(_listed, names))
+    """All of them by name, asked at once. Raises UnreadableError (PD0042) where the folder itself cannot be read."""
+    return tuple(each(_listed, known_fleets(root)))
 
 
 def _listed(name: str) -> Listed:

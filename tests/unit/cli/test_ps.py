@@ -65,8 +65,8 @@ def test_no_fleet_is_said_and_no_fault(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_state_folder_that_is_none_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     state_root().parent.mkdir(parents=True)
     state_root().write_text("")
-    assert app.main(["ps"]) == 2
-    assert "error PD3005" in capsys.readouterr().err
+    assert app.main(["ps"]) == 1
+    assert "error PD0042" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["fleet.yaml", "pdctl.yaml"])

@@ -105,3 +105,27 @@ def test_the_same_holds_of_a_process_with_little_room(command: str, kind: str, f
         timeout=60,
     )
     _require(command, kind, form, ran.returncode, ran.stdout, ran.stderr)
+
+
+def test_a_folder_that_may_not_be_searched_is_told(folder: Path, tmp_path: Path) -> None:
+    """Of a user who may not pass every door, as root may: without these capabilities, root is one."""
+    root = tmp_path / "closed"
+    (root / "pdctl" / "f").mkdir(parents=True)
+    root.chmod(0)
+    drop = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    try:
+        for words in (["status", "f"], ["down", "f"], ["logs", "f"], ["ps"]):
+            ran = subprocess.run(
+                [*drop, sys.executable, "-m", "pdctl", *words],
+                cwd=folder,
+                env={**os.environ, "XDG_STATE_HOME": str(root)},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert ran.returncode in (1, 3), ran.stderr
+            assert "permission denied" in ran.stderr
+            assert "PD0000" not in ran.stderr
+    finally:
+        root.chmod(0o700)

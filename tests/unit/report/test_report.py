@@ -95,3 +95,11 @@ def test_values_are_immutable(report: Report) -> None:
     with pytest.raises(AttributeError):
         report.ok = True  # type: ignore[misc]
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+
+
+def test_a_report_tells_no_secret() -> None:
+    """Evidence quotes the words of a fleet file, and reports of CI are read by many."""
+    evidence = (Evidence("f.yaml:7", "--api-key=S3"), Evidence("f.yaml:8", "env: HF_TOKEN='S3'"))
+    report = make_report("check", [Finding("PD1001", "s", evidence, {"prefill": "api_key='S3'", "decode": 2})])
+    assert "S3" not in str(report)
+    assert [one.source for one in report.findings[0].evidence] == ["f.yaml:7", "f.yaml:8"]
