@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -134,7 +134,7 @@ def _parse(text: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def _text() -> str:
-    return files("pdctl.catalog").joinpath("codes.toml").read_text(encoding="utf-8")
+    return Path(__file__).with_name("codes.toml").read_text(encoding="utf-8")
 
 
 @cache

@@ -65,9 +65,15 @@ def _dispatch(argv: list[str]) -> int:
 
 def _run(command: Command, args: list[str]) -> int:
     """Parse `args` as the parameters of the command's function say, and call it."""
+    import gc
+
     from pdctl.cli.parser import parser_of
 
-    status = parser_of(command).main(args=args, prog_name=f"pdctl {command.name}", standalone_mode=False)
+    parser = parser_of(command)
+    try:
+        status = parser.main(args=args, prog_name=f"pdctl {command.name}", standalone_mode=False)
+    finally:
+        gc.freeze()  # the interpreter looks for garbage once more before it ends
     return status if isinstance(status, int) else 0
 
 

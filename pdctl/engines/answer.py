@@ -1,8 +1,9 @@
 """What an engine answered: its tokens, and how likely it held each of them and its best alternatives."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from pdctl.engines import http
 from pdctl.engines.deadline import Deadline
@@ -34,8 +35,7 @@ def is_clear(word: str) -> bool:
     return word != "" and "\ufffd" not in word
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The answer to one greedy request."""
 
     text: str

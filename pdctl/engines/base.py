@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from pdctl.engines.answer import Answer, Prompt
 
 if TYPE_CHECKING:
@@ -44,18 +46,16 @@ class Instance:
         return f"http://{self.host}:{self.ports['http']}"
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """How to start one process. `env` comes on top of the launcher's own environment."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     notes: tuple[str, ...] = ()
     """Why a flag is there that the fleet file does not name; `up --plan` shows them."""
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(Struct, frozen=True):
     """Something that must be on the host before an engine can start."""
 
     kind: Literal["package", "library", "model"]
@@ -75,16 +75,14 @@ class Unread(NamedTuple):
     hint: str
 
 
-@dataclass(frozen=True)
-class Readiness:
+class Readiness(Struct, frozen=True):
     """When a starting engine counts as up: `path` answers 200 within `deadline_s` of its start."""
 
     path: str
     deadline_s: float
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """What came back when one short request crossed one pair."""
 
     answer: Answer

@@ -6,8 +6,6 @@ engines' own `--load-format dummy` repeats one token for ever, and so would hide
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -116,6 +114,9 @@ def materialise(name: str) -> Path:
 
 
 def _publish(name: str, target: Path) -> None:
+    import shutil
+    import tempfile
+
     staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
     try:
         _write(staging, CONFIGS[name])

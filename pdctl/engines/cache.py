@@ -6,7 +6,6 @@ folder in which another user can put or rename files is refused: whoever writes 
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +70,8 @@ def read_own(path: Path) -> bytes | None:
 
 def replace(path: Path, data: bytes) -> None:
     """Put a file of mode 0600 in place, in one step, over whatever file or link is there. Raises GateError (PD3115)."""
+    import tempfile
+
     staging = None
     try:
         descriptor, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

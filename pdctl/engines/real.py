@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pdctl.engines import shipping
 from pdctl.engines.answer import Prompt
@@ -25,8 +26,7 @@ _LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class RealEngine:
+class RealEngine(Struct, frozen=True, kw_only=True):
     """An adapter is data: what its engine's modules say. Not `exact`, since kernels differ by batch and size."""
 
     name: str

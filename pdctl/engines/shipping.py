@@ -7,12 +7,10 @@ nothing but its bytes, and one digest says which they are.
 """
 
 import base64
-import csv
 import hashlib
 import io
 import os
 import subprocess
-import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -58,6 +56,9 @@ def _sources(root: Path) -> Iterator[Path]:
 @cache
 def wheel() -> bytes:
     """The wheel itself, the same bytes every time: nothing is compressed, no time of day is in it."""
+    import csv
+    import zipfile
+
     files = contents()
     record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")

@@ -31,7 +31,8 @@ Size = Annotated[int, Field(ge=1, le=65536)]
 class Section(BaseModel):
     """Strict: no unknown key, no silent conversion, immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    # Built with the fleet, not one by one: seven validators that nobody calls would cost a sixth of a check.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, defer_build=True)
 
 
 class Model(Section):
@@ -157,12 +158,12 @@ class Fleet(Section):
     model: Model
     engine: Engine
     engine_version: Version | None = Field(default=None, description="Release of that engine in every pool.")
-    transfer: Transfer = Transfer()
-    launcher: Launcher = Launcher()
+    transfer: Transfer = Field(default={}, validate_default=True)
+    launcher: Launcher = Field(default={}, validate_default=True)
     prefill: Pools
     decode: Pools
     roles: dict[Name, Pools] = Field(default={}, description="Further roles by name: aggregate, encode, …")
-    router: Router = Router()
+    router: Router = Field(default={}, validate_default=True)
 
     @model_validator(mode="after")
     def _place_pools(self) -> "Fleet":

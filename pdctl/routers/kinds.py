@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from pdctl.python import module
 from pdctl.routers.start import API_KEY, CONTROL_KEY
 
@@ -26,8 +28,7 @@ LEAVE = ("--shutdown-grace-period-secs", "2")
 """An idle router waits this long before it ends; three minutes by default."""
 
 
-@dataclass(frozen=True)
-class RouterKind:
+class RouterKind(Struct, frozen=True):
     """One router program; its flags stand in the table of its name."""
 
     name: str

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
@@ -87,5 +87,5 @@ def image_version(engine: str, image: str) -> str | None:
 
 @cache
 def _read() -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = json.loads((files("pdctl.versions") / "releases.json").read_bytes())
+    found: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name("releases.json").read_bytes())
     return found

@@ -5,10 +5,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pdctl.engines import shipping
 from pdctl.engines.base import Instance

@@ -20,9 +20,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from pdctl.engines.base import Command, Instance
 from pdctl.engines.http import Unreachable, post_json, request
@@ -74,7 +76,7 @@ class Cuttable(ReferenceEngine):
         ours = {"pdctl.engines.reference": "tests.integration.reference.cuttable"}
         argv = tuple(ours.get(word, word) for word in made.argv)
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]))
-        return replace(made, argv=argv, env={**made.env, "PYTHONPATH": path})
+        return structs.replace(made, argv=argv, env={**made.env, "PYTHONPATH": path})
 
 
 @dataclass

@@ -5,8 +5,9 @@ python -m tests.integration.up.driver up fleet.yaml
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pdctl.engines.base import Command, Instance, Need, Readiness
 from pdctl.engines.reference.adapter import ReferenceEngine

@@ -1,6 +1,5 @@
 """Fleet file → command lines of the real engines: what they get, and what is refused before anything starts."""
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 
 from pdctl.engines import adapter
 from pdctl.engines.base import Command, Instance
@@ -101,7 +101,7 @@ def test_what_the_engines_parser_refuses_names_the_pool(monkeypatch: pytest.Monk
     monkeypatch.setenv("PDCTL_SGLANG_PYTHON", sys.executable)
     script = "import json, sys\nfor i, argv in enumerate(json.load(sys.stdin)):\n print(i, flush=True)\n"
     script += " sys.exit('error: unrecognized arguments: --nope') if '--nope' in argv else None\n"
-    engine = dataclasses.replace(sglang.ADAPTER, parser=script)
+    engine = structs.replace(sglang.ADAPTER, parser=script)
     loaded = fleet("sglang", decode={"args": ["--nope"]})
     with pytest.raises(InputError, match=r"^sglang refuses its flags: error: unrecognized") as caught:
         engine.validate([instance(loaded, "prefill"), instance(loaded, "decode")])
