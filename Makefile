@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup demo test lint docs bench test-engines test-rdma test-cluster test-matrix soak chaos clean
+.PHONY: help setup demo test lint docs bench test-engines test-rdma test-cluster test-matrix soak chaos lock sbom clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,6 +55,12 @@ soak: $(STAMP)  ## ten minutes of mixed load with aborts
 chaos: $(STAMP)  ## a fleet of two and two engines under load, while connections are reset, engines frozen and killed
 	$(BIN)/python -m tests.integration.reference.chaos --seconds 300 --requests 500
 	$(BIN)/python -m tests.integration.reference.chaos --seconds 300 --all
+
+lock: $(STAMP)  ## requirements.lock: the default install, every file by its hash
+	$(BIN)/python tools/lock.py
+
+sbom: $(STAMP)  ## build/sbom.json: what an install by requirements.lock holds, as CycloneDX
+	sh tools/sbom.sh
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -35,6 +35,6 @@ fi
 pip() { "$VENV/bin/python" -m pip --no-input -q "$@"; }
 echo "setup: installing into $VENV (a few minutes when nothing is cached)" >&2
 pip install --upgrade 'pip>=25.1'
-# First and alone, so that nothing after it chooses a CUDA build.
-pip install 'torch==2.13.0'
-pip install -e './transfer[cpu]' -e ./topology -e '.[transfer-cpu,engine,router,monitor]' --group dev
+# First and alone, so that nothing after it chooses a CUDA build; the one without CUDA wherever pip can find it.
+pip install 'torch==2.13.0+cpu' 2>/dev/null || pip install 'torch==2.13.0'
+pip install -e './transfer[cpu,nixl]' -e ./topology -e '.[transfer-cpu,nixl,engine,router,vllm]' --group dev

@@ -20,6 +20,7 @@ from pdctl.python import module
 
 _ROLES = ("aggregate", "prefill", "decode")
 _INSTALL = "pip install 'pdctl[engine,transfer-cpu]'"
+_INSTALL_NIXL = "pip install 'pdctl[engine,nixl]'"
 _SYSTEM = "apt-get install libibverbs1 libnuma1 libcurl4"
 
 
@@ -46,7 +47,8 @@ class ReferenceEngine:
             if fleet.transfer.backend not in backend:
                 message = f"the reference engine has no backend {fleet.transfer.backend}"
                 raise InputError(message, where="transfer.backend", code="PD0016", hint="write mooncake or nixl")
-            packages[backend[fleet.transfer.backend]] = _INSTALL
+            remedy = _INSTALL if fleet.transfer.backend == "mooncake" else _INSTALL_NIXL
+            packages[backend[fleet.transfer.backend]] = remedy
             libraries = (
                 ("libibverbs.so.1", "libnuma.so.1", "libcurl.so.4") if fleet.transfer.backend == "mooncake" else ()
             )

@@ -53,7 +53,7 @@ def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
     try:
         import zmq
     except ModuleNotFoundError as missing:
-        raise CollectError("vLLM's side channel speaks ZeroMQ: pip install pyzmq") from missing
+        raise CollectError("vLLM's side channel speaks ZeroMQ: pip install 'pdctl[vllm]'") from missing
     context = zmq.Context()
     try:
         with context.socket(zmq.REQ) as socket:

@@ -27,7 +27,7 @@ def test_no_extra_holds_two_mooncake_flavours() -> None:
     """A second flavour silently overwrites the files of the first."""
     project = tomllib.loads((ROOT / "transfer/pyproject.toml").read_text(encoding="utf-8"))["project"]
     for extra, wants in project["optional-dependencies"].items():
-        assert sum(w.startswith("mooncake-transfer-engine") for w in wants) == 1, extra
+        assert sum(w.startswith("mooncake-transfer-engine") for w in wants) <= 1, extra
 
 
 def test_every_dependency_has_an_upper_bound_or_is_exact() -> None:
