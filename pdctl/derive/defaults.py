@@ -8,7 +8,7 @@ not there at all are filled.
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 from pdctl.derive.config import Config
@@ -103,5 +103,5 @@ def _shown(value: Any) -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((files("pdctl.derive") / "defaults.json").read_bytes())
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("defaults.json").read_bytes())
     return found
