@@ -12,7 +12,6 @@ from pdctl.cli.output import note
 from pdctl.cli.verbosity import tell
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.names import NAME_PATTERN
-from pdctl.launch.state import FleetFolder, known_fleets
 
 if TYPE_CHECKING:
     from pdctl.fleet.loaded import LoadedFleet
@@ -67,6 +66,8 @@ def fleet_file(fleet: str) -> Path:
 
     Raises GateError (PD3013) for a name that is not known.
     """
+    from pdctl.launch.state import FleetFolder
+
     name = fleet_name(fleet)
     state = FleetFolder(name).read() if name == fleet else None
     return Path(state.file) if state is not None else Path(fleet)
@@ -79,6 +80,8 @@ def fleet_name(fleet: str) -> str:
     Of a file only the name is read: a fleet can be looked at and taken down whatever else is wrong with its file.
     """
     if "/" not in fleet and not fleet.endswith((".yaml", ".yml")):
+        from pdctl.launch.state import known_fleets
+
         known = known_fleets()
         if fleet in known:  # whatever lies in the current folder
             return fleet

@@ -1,7 +1,8 @@
 """A fleet that can be used, every value with its origin."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pdctl import __version__
 from pdctl.fleet.faults import as_written
@@ -12,8 +13,7 @@ from pdctl.inputs import is_file, is_folder
 DEFAULT = f"default of pdctl {__version__}"
 
 
-@dataclass(frozen=True)
-class LoadedFleet:
+class LoadedFleet(Struct, frozen=True):
     """A valid fleet file: the model, and where each value comes from."""
 
     path: Path

@@ -9,11 +9,11 @@ import re
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from pdctl.errors import FleetFileError
 from pdctl.inputs import read_input
@@ -31,13 +31,12 @@ Key = tuple[str | int, ...]
 _MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UTF-16", BOM_UTF16_BE: "UTF-16"}
 
 
-@dataclass
-class Document:
+class Document(Struct):
     """One parsed file: its data, and the line (from 1) at which each key stands."""
 
     path: str
     data: Any
-    lines: dict[Key, int] = field(default_factory=dict)
+    lines: dict[Key, int] = {}
 
     def where(self, key: Key) -> str:
         """`file:line` of the key, or of the nearest mapping around it."""

@@ -5,7 +5,6 @@ which nobody else can read, and become flags within the process.
 """
 
 import os
-import runpy
 import sys
 from typing import Final
 
@@ -24,6 +23,8 @@ def keyed(words: list[str], environ: dict[str, str]) -> list[str]:
 
 def main() -> None:
     """Become the router."""
+    import runpy
+
     module, words = sys.argv[1], keyed(sys.argv[2:], dict(os.environ))
     for name in (API_KEY, CONTROL_KEY):
         os.environ.pop(name, None)
