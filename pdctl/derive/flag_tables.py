@@ -43,6 +43,7 @@ VLLM: Final[Mapping[str, str]] = {
     "--mamba-ssm-cache-dtype": "mamba-ssm-dtype",
     "--mamba-cache-dtype": "mamba-dtype",
     "--attention-backend": "attention-backend",
+    "--attention-config": "attention-config",
     "--hf-overrides": "config-overrides",
     "--kv-transfer-config": "transfer",
     "--speculative-config": "speculative",

@@ -96,6 +96,15 @@ def _set(request: Request, name: str, value: str, place: str) -> Request:
         return replace(request, speculative={**(request.speculative or {}), **spoken}, origins=origins)
     if head == "transfer":
         return _transfer(request, {part: value} if part else _object(value, place), place)
+    if head == "attention-config":
+        spoken = {part: value} if part else _object(value, place)
+        if not isinstance(backend := spoken.get("backend"), str):
+            return request
+        return replace(
+            request,
+            flags={**request.flags, "attention-backend": backend},
+            origins={**request.origins, "attention-backend": place},
+        )
     if name == "config-overrides":
         return replace(request, config=_merged(request.config, _object(value, place)), origins=origins)
     if name == "role":

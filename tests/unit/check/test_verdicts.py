@@ -136,6 +136,20 @@ HANDSHAKE = {
         DENSE,
         {},
     ),
+    "attention backends by a config": Case(
+        "vllm nixl",
+        flags("--attention-config", '{"backend": "FLASH_ATTN"}'),
+        flags("--attention-config.backend", "FLASHINFER"),
+        DENSE,
+        error("PD1036"),
+    ),
+    "one attention backend by flag and config": Case(
+        "vllm nixl",
+        flags("--attention-config", '{"backend": "FLASHINFER"}'),
+        flags("--attention-backend", "FLASHINFER"),
+        DENSE,
+        {},
+    ),
     "attention backends over mooncake": Case(
         "vllm mooncake",
         flags("--attention-backend", "FLASH_ATTN"),
@@ -303,6 +317,11 @@ NUMBERS = {
     ),
     "16 bits that are not the model's": Case(
         "vllm mooncake", "kv_cache_dtype: float16", "kv_cache_dtype: float16", DENSE, {"PD1037": "warning"}
+    ),
+    "two words of one KV type over mooncake": Case("vllm mooncake", "kv_cache_dtype: bfloat16", "", DENSE, {}),
+    "two words of one KV type over nixl": Case("vllm nixl", "kv_cache_dtype: bfloat16", "", DENSE, error("PD1002")),
+    "two KV types over mooncake": Case(
+        "vllm mooncake", "kv_cache_dtype: fp8_e4m3", "kv_cache_dtype: fp8_e5m2", DENSE, error("PD1002")
     ),
     "16 bits that are": Case("vllm mooncake", "kv_cache_dtype: bfloat16", "kv_cache_dtype: bfloat16", DENSE, {}),
     "rotary base": Case(
