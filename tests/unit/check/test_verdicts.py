@@ -211,6 +211,7 @@ SIZES = {
     "replicated heads above decode's tp": Case("vllm nixl", "attn_tp: 8", "attn_tp: 4", DENSE, error("PD1005")),
     "heads once each": Case("vllm nixl", "attn_tp: 4", "attn_tp: 2", DENSE, {}),
     "replicated heads below decode's tp": Case("vllm nixl", "attn_tp: 4", "attn_tp: 8", DENSE, {}),
+    "heads replicated on both sides, decode's tp above": Case("vllm nixl", "attn_tp: 8", "attn_tp: 16", DENSE, {}),
     "latents are no heads": Case("vllm nixl", "attn_tp: 8", "attn_tp: 4", MLA, {}),
     "windows over nixl": Case("vllm nixl", "attn_tp: 2", "attn_tp: 4", SLIDING, {}),
     "windows of other heads": Case(
@@ -386,6 +387,26 @@ def test_a_refusal_names_where_the_engine_says_so(tmp_path: Path) -> None:
     (finding,) = (one for one in report.findings if one.code == "PD1006" and "prefill" in one.message)
     assert any(one.source == "vLLM 0.32.0 nixl/base_worker.py:769" for one in finding.evidence)
     assert any("fleet.yaml:6" in one.source for one in finding.evidence)
+
+
+@pytest.mark.code("PD1006")
+@pytest.mark.parametrize(
+    ("backend", "prefill", "decode", "config", "says"),
+    [
+        ("nixl", ("-pcp", "2", "-dcp", "2"), (), MLA, "NIXL takes both at TP 1 only"),
+        ("nixl", ("-pcp", "2"), ("-dcp", "8"), MLA, "replicated prefill context parallelism on prefill"),
+        ("mooncake", ("-dcp", "3"), ("-dcp", "3"), MLA, "3 on decode does not divide TP 8"),
+        ("mooncake", ("-dcp", "8"), ("-dcp", "8"), DENSE, "TP 8 holds each of 4 KV heads 2 times"),
+        ("mooncake", ("-dcp", "8"), ("-dcp", "8"), MLA, "not established over Mooncake"),
+    ],
+)
+def test_context_parallelism_of_vllm(
+    tmp_path: Path, backend: str, prefill: tuple[str, ...], decode: tuple[str, ...], config: dict[str, Any], says: str
+) -> None:
+    """Rows that speak beside another one, by their words."""
+    sides = (f"attn_tp: 8, {flags(*words)}" if words else "attn_tp: 8" for words in (prefill, decode))
+    report = verdict(tmp_path, f"vllm {backend}", *sides, config)
+    assert any(says in one.message for one in report.findings if one.code == "PD1006")
 
 
 def test_a_backend_that_one_side_leaves_to_the_engine_is_not_judged(tmp_path: Path) -> None:
