@@ -2,15 +2,12 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from pdctl.derive.config import Config
 from pdctl.derive.request import Request
-from pdctl.derive.sglang.facts import VERSION as SGLANG
-
-TITLES: Final = {"sglang": f"SGLang {SGLANG}", "vllm": "vLLM 0.32.0"}
+from pdctl.versions import PINNED, SHOWN
 
 
 def notes(request: Request) -> tuple[str, ...]:
@@ -20,7 +17,7 @@ def notes(request: Request) -> tuple[str, ...]:
         return ()
     config = Config(request.config, request.config_source)
     names = config.words("architectures") if config.has("architectures") else ()
-    title = TITLES[request.engine]
+    title = f"{SHOWN[request.engine]} {PINNED[request.engine]}"
     if not names:
         return (f"the config names no architecture: that {title} serves it is assumed",)
     if known.isdisjoint(names):
