@@ -27,7 +27,6 @@ WOULD_NOT_START = frozenset({"PD1004", "PD1019"})
 
 SIZES = ("tp", "pp", "dp", "cp")
 """Sizes that the file leaves out are 1 by pdctl, and not the engine's."""
-EXPOSED = "mooncake opens two ports of its own choice on every address (0.0.0.0) of each engine's host"
 
 
 def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path | None = None) -> Iterator[Group]:
@@ -39,11 +38,6 @@ def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path |
     for pool in (*loaded.pools("prefill"), *loaded.pools("decode")):
         if pool.members:
             yield _group(loaded, pool, platform, model)
-
-
-def notes(loaded: LoadedFleet) -> tuple[str, ...]:
-    """What an operator should know of this fleet although nothing is wrong with it."""
-    return (EXPOSED,) if loaded.fleet.transfer.backend == "mooncake" else ()
 
 
 def derive_pool(loaded: LoadedFleet, pool: Pool, platform: str | None = None, model: Path | None = None) -> Derived:

@@ -94,9 +94,10 @@ def _read(path: Path, options: Options) -> _Input:
 
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
+    from pdctl.check.exposed import exposed
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
     from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
-    from pdctl.check.fleets import fleet_groups, notes
+    from pdctl.check.fleets import fleet_groups
     from pdctl.check.releases import unknown
     from pdctl.engines.refusals import refuse
 
@@ -105,6 +106,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     where = loaded.where("transfer.options.engine_id")
     outcomes: tuple[Outcome, ...] = (
         *doubts,
+        *exposed(loaded, incurable="info"),  # of the hosts' networks, which preflight judges
         *unknown(loaded),
         *check_engine_ids(groups, loaded.fleet.transfer.options, where),
         *check_rank_ranges(groups, {pool.name: pool.hosts for pool in loaded.pools()}),
@@ -113,7 +115,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         from pdctl.check.live import live_groups
 
         groups = tuple(live_groups(loaded, groups))
-    return _Input(groups, outcomes, notes(loaded), fleet=True)
+    return _Input(groups, outcomes, fleet=True)
 
 
 def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, where: str, start: float) -> Report:

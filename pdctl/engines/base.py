@@ -110,6 +110,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def signed(self) -> Sequence[str]:
+        """Purposes of ports that serve only who has the fleet's secret."""
+        ...
+
+    @property
     def key_variable(self) -> str:
         """The environment variable in which it takes the key that clients must send."""
         ...

@@ -33,6 +33,7 @@ class RealEngine(Struct, frozen=True, kw_only=True):
     readiness: Readiness
     exact: bool = False
     key_variable: str
+    signed: tuple[str, ...] = ()
     secret_variable: str | None = None
     """Their transfers are their own, and take none."""
     plugins: str

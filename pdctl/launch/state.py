@@ -41,6 +41,8 @@ class UnitEntry(Struct, frozen=True):
     ready_path: str = "/health"
     key_env: str | None = None
     """The environment variable with the key that it asks for."""
+    keys: dict[str, str] = {}
+    """What each of its ports asks for, by purpose: api_key, control_key, secret."""
 
     @property
     def url(self) -> str:

@@ -72,12 +72,22 @@ class FleetPlan:
                 dict(one.unit.ports),
                 one.engine.readiness.path,
                 one.instance.pool.api_key_env,
+                _asked_for(one),
             )
             for one in self.engines
         )
         host = self.url.removeprefix("http://").rpartition(":")[0]
         key_env = self.router_model.api_key_env
-        return (*engines, UnitEntry(self.router.name, ROUTER, host, dict(self.router.ports), READY_PATH, key_env))
+        asked = "api_key" if self.router_key and self.router_kind.asks else "control_key"
+        keys = {"http": asked} if asked == "api_key" or self.router_kind.control else {}
+        return (*engines, UnitEntry(ROUTER, ROUTER, host, dict(self.router.ports), READY_PATH, key_env, keys))
+
+
+def _asked_for(one: EngineUnit) -> dict[str, str]:
+    """What an engine's ports ask for, by purpose."""
+    signed = one.engine.signed if one.engine.secret_variable in one.unit.env else ()
+    keys = {purpose: "secret" for purpose in signed if purpose in one.unit.ports}
+    return {**keys, "http": "api_key"} if one.instance.key else keys
 
 
 @dataclass

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 
+from pdctl.check.exposed import exposed
 from pdctl.engines.base import Need
 from pdctl.engines.builtin_models import PREFIX
 from pdctl.engines.models import is_there, missing
@@ -32,6 +33,8 @@ def preflight(run: Bringup) -> str:
     parts = [f"{checked} needs met", f"{ports} ports free", check_layouts(run)]
     if doubts:
         parts.append(f"{len(doubts)} flags that `pdctl check` does not know (PD0031)")
+    if opened := sorted({finding.code for finding in exposed(run.loaded)}):
+        parts.append(f"open to others without a key: {', '.join(opened)}")
     return ", ".join(parts)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 from pdctl.engines.http import answers
 from pdctl.fleet.keys import key_in
 from pdctl.launch.base import Launcher, UnitStatus
+from pdctl.launch.listening import listeners
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import DOWN, UP, FleetFolder, UnitEntry
 from pdctl.up.answered import had_answered, note_answer
+from pdctl.up.opened import PortView, open_to_others, ports_of
 from pdctl.up.parallel import each
 
 ABSENT = "absent"
@@ -35,6 +37,8 @@ class UnitView:
     """It lives in a cgroup of its own; None where it does not run."""
     frozen: int | None = None
     """The pid of its process, or its guard's, that a signal has stopped."""
+    ports: tuple[PortView, ...] = ()
+    """Declared ones, and all that it listens on."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,9 @@ class FleetView:
             notes.append("an `up` or `down` is at work on it")
         elif self.phase not in (UP, DOWN, ABSENT):
             notes.append(f"`up` ended in {self.phase}; run it again, or `down`")
+        if opened := [one for unit in self.units for one in open_to_others(unit.name, unit.ports)]:
+            more = f" and {len(opened) - 8} more" if len(opened) > 8 else ""
+            notes.append(f"open to whoever reaches this host, without a key: {', '.join(opened[:8])}{more}")
         if any(unit.contained is False for unit in self.units):
             notes.append(UNCONTAINED)
         return notes
@@ -85,6 +92,7 @@ class FleetView:
                 "restarts": unit.restarts,
                 "last_exit": unit.last_exit,
                 "contained": unit.contained,
+                "ports": [port.document() for port in unit.ports],
             }
             for unit in self.units
         ]
@@ -124,6 +132,7 @@ def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
         status.since,
         status.contained if status.pid is not None else None,
         status.frozen,
+        ports_of(entry, listeners(status.pid)),
     )
 
 

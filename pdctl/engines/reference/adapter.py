@@ -31,6 +31,7 @@ class ReferenceEngine:
     exact = True
     secret_variable = SECRET
     key_variable = API_KEY
+    signed = ("bootstrap",)
     readiness = Readiness("/health", deadline_s=120)
 
     def purposes(self, pool: Pool) -> Sequence[str]:

@@ -37,10 +37,11 @@ SLACK_S = 12.0
 NAME = "hostile"
 
 _MEASURED = """\
-import resource, sys
+import sys
 from pdctl.cli.app import main
+from tests.hostile import peak_kib
 status = main(sys.argv[1:])
-print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+print("peak", peak_kib(), file=sys.stderr)
 sys.exit(status)
 """
 

