@@ -343,7 +343,6 @@ def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
             if attempt != request.key[1]:
                 decoder._driver.loop.call(to_prefill.send, Withdraw(number, attempt))
             decoder._driver.loop.call(to_prefill.send, Grant(number, attempt, 0, 1))
-            decoder._driver.loop.call(to_prefill.send, Grant(number, attempt, -5, 1))
             for message in (Settled, Ready, Start):
                 prefill._driver.loop.call(to_decode.send, message(number, attempt))
             prefill._driver.loop.call(to_decode.send, Landed(number, attempt, 3))
@@ -358,6 +357,19 @@ def test_late_repeated_and_misplaced_messages_change_nothing() -> None:
         assert receiver.wait(10) == sender.wait(10) == "confirmed"
         assert receiver.metadata == b"right"
         assert wrong() == []
+
+
+def test_a_message_of_no_meaning_ends_its_connection_and_no_more() -> None:
+    """It is no message of the protocol (PD4007); the next room goes over a new connection."""
+    with world(FAST) as w:
+        assert {handle.wait(10) for handles in w.transfer()[:2] for handle in handles} == {"confirmed"}
+        decoder = only(w.decode)[0]
+        (kept,) = decoder._driver._kept.values()
+        channel = kept.link.channel
+        decoder._driver.loop.call(kept.link.send, Grant(12345, "x", -5, 1))
+        while not channel.over:
+            time.sleep(0.01)
+        assert {handle.wait(10) for handles in w.transfer()[:2] for handle in handles} == {"confirmed"}
 
 
 def test_a_message_for_somebody_else_ends_the_link_and_nothing_more() -> None:
