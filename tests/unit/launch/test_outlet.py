@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdctl.launch.base import Unit
@@ -25,6 +25,7 @@ def files(path: Path) -> list[bytes]:
     return [name.read_bytes() for name in [*names, path] if name.exists()]
 
 
+@settings(deadline=None)  # it writes files, and a loaded disk is slow
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(1, 60))
 def test_no_file_is_larger_than_the_limit_and_what_is_kept_is_the_end(
     tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes], limit: int
