@@ -148,7 +148,7 @@ def test_vllm_without_the_plugin_is_rebuilt_from_what_it_registered(
 
 def test_vllm_that_is_gone_is_an_error_within_the_time_given(http: Any) -> None:
     with pytest.raises(CollectError, match="side channel"):
-        collect_vllm(running(http, "prefill", side_channel=1), 0.2)
+        collect_vllm(running(http, "prefill", side_channel=1), 2.0)
     gone = Running("prefill-0", "prefill", "vllm", "127.0.0.1", {"http": 1})
     with pytest.raises(CollectError, match="refused"):
         collect_vllm(gone, 0.2)
@@ -156,10 +156,10 @@ def test_vllm_that_is_gone_is_an_error_within_the_time_given(http: Any) -> None:
 
 def test_vllm_with_neither_plugin_nor_side_channel_says_so(http: Any) -> None:
     with pytest.raises(CollectError, match="no pdctl plugin in prefill-0, and it has no NIXL side channel"):
-        collect_vllm(running(http, "prefill"), 0.2)
+        collect_vllm(running(http, "prefill"), 10.0)
 
 
 def test_vllm_whose_worker_fails_is_not_a_layout(http: Any) -> None:
     http.answers["/pdctl/layout"] = (500, b"worker died")
     with pytest.raises(CollectError, match="HTTP 500: worker died"):
-        collect_vllm(running(http, "prefill"), 0.2)
+        collect_vllm(running(http, "prefill"), 10.0)
