@@ -7,15 +7,17 @@ from typing import Any
 
 from pdctl.errors import PdctlError
 from pdctl.launch.base import Launcher
-from pdctl.launch.state import PhaseEntry
+from pdctl.launch.state import ROUTER, PhaseEntry
 
 POLL_S = 0.1
 
 
 def running(launcher: Launcher) -> list[str]:
-    """Units that may run; none where that cannot be told: looking must not keep anything from being ended."""
+    """Units that may run, the router first, as they are ended; none where that cannot be told: looking must not keep
+    anything from being ended.
+    """
     try:
-        return [name for name in launcher.known() if _may_run(launcher, name)]
+        return sorted((name for name in launcher.known() if _may_run(launcher, name)), key=lambda name: name != ROUTER)
     except (PdctlError, OSError):
         return []
 
@@ -55,7 +57,9 @@ class Ending:
                 self._watch.progress("ending " + ", ".join(self._left))
 
     def _say_gone(self) -> None:
-        for name in [name for name in self._left if not _may_run(self._launcher, name)]:
+        # from the last to be ended: of two that go while we look, the first must not seem to outlive the second
+        gone = {name for name in reversed(self._left) if not _may_run(self._launcher, name)}
+        for name in [name for name in self._left if name in gone]:
             self._left.remove(name)
             self._watch.phase_ended(PhaseEntry(name, "done", time.monotonic() - self._began, "ended"))
             if self._left:

@@ -99,9 +99,9 @@ def _flags(old: Pieces, new: Pieces) -> list[str]:
     for flag in dict.fromkeys([*before, *after]):
         name = flag or "program"
         if flag not in after:
-            lines.append(f"{name} {before[flag]}".rstrip() + ": no more")
+            lines.append(f"{name} {before[flag]}".rstrip() + " is gone")
         elif flag not in before:
-            lines.append(f"{name} {after[flag]}".rstrip() + ": new")
+            lines.append(f"{name} {after[flag]}".rstrip() + " is new")
         elif before[flag] != after[flag]:
             lines.append(f"{name}: {_narrowed(before[flag], after[flag])}")
     return lines
@@ -119,10 +119,10 @@ def _narrowed(old: str, new: str) -> str:
 
 
 def _variables(old: Started, env: Mapping[str, str]) -> list[str]:
-    lines = [f"env {name}: no more" for name in old.env if name not in env]
+    lines = [f"env {name} is gone" for name in old.env if name not in env]
     for name, value in env.items():
         if name not in old.env:
-            lines.append(f"env {name}: new")
+            lines.append(f"env {name} is new")
         elif not old.same(name, value):
-            lines.append(f"env {name}: another value")
+            lines.append(f"env {name} has another value")
     return lines

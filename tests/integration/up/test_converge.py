@@ -46,7 +46,7 @@ def test_a_changed_file_restarts_what_differs_starts_what_is_new_and_ends_what_i
     up = fleet.up()
     assert up.returncode == 0, up.stderr
     for said in (plan.stdout, up.stderr):
-        assert "~ one-0    env SOME_KEY: another value" in said
+        assert "~ one-0    env SOME_KEY has another value" in said
         assert "+ three-0  new" in said
         assert "- two-0    not in the fleet file" in said
         assert "~ router   --decode: http://127.0.0.1:" in said
@@ -242,7 +242,7 @@ def test_restart_refuses_what_it_does_not_know_and_what_up_is_for(fleet: Fleet) 
     changed_file = fleet.run("restart", fleet.name, "prefill-0")
     assert changed_file.returncode == 3
     assert "error PD3021  the fleet file has changed since the fleet was brought up\n" in changed_file.stderr
-    assert "decode-0: env A: new" in changed_file.stderr
+    assert "decode-0: env A is new" in changed_file.stderr
     assert fleet.status() | {"at": before["at"]} == before
 
 

@@ -38,8 +38,8 @@ def test_a_unit_can_be_restarted_although_nothing_differs() -> None:
     [
         (unit("u", "--page-size", "16"), unit("u", "--page-size", "32"), ("--page-size: 16 → 32",)),
         (unit("u", "--page-size=16"), unit("u", "--page-size", "32"), ("--page-size: 16 → 32",)),
-        (unit("u"), unit("u", "--fast"), ("--fast: new",)),
-        (unit("u", "--level", "-1"), unit("u"), ("--level -1: no more",)),
+        (unit("u"), unit("u", "--fast"), ("--fast is new",)),
+        (unit("u", "--level", "-1"), unit("u"), ("--level -1 is gone",)),
         (
             unit("u", "--decode", "http://a", "--decode", "http://b"),
             unit("u", "--decode", "http://a", "--decode", "http://c"),
@@ -47,8 +47,8 @@ def test_a_unit_can_be_restarted_although_nothing_differs() -> None:
         ),
         (unit("u", "--decode", "a"), unit("u", "--decode", "a", "--decode", "b"), ("--decode: none → b",)),
         (unit("u", "--d", "a", "--d", "b"), unit("u", "--d", "b", "--d", "a"), ("--d: another order",)),
-        (unit("u", A="1"), unit("u", B="1"), ("env A: no more", "env B: new")),
-        (unit("u", A="1"), unit("u", A="2"), ("env A: another value",)),
+        (unit("u", A="1"), unit("u", B="1"), ("env A is gone", "env B is new")),
+        (unit("u", A="1"), unit("u", A="2"), ("env A has another value",)),
         (unit("u", cwd="/a"), unit("u"), ("folder: /a → that of pdctl",)),
         (
             Unit("u", "decode", ("python", "-m", "a")),
@@ -67,7 +67,7 @@ def test_no_secret_is_kept_or_shown() -> None:
     new = unit("u", "--api-key", "hunter3", "--url=http://me:hunter3@host/", HF_TOKEN="hunter3")
     kept = started_from(old)
     assert "hunter" not in repr(kept)
-    assert differences(kept, new) == ("env HF_TOKEN: another value",)
+    assert differences(kept, new) == ("env HF_TOKEN has another value",)
     assert differences(kept, unit("u", *new.argv[3:], HF_TOKEN="hunter2")) == ("a value that is not shown",)
 
 
