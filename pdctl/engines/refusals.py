@@ -52,6 +52,7 @@ def raise_all(faults: list[FleetFileError]) -> None:
 
 def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[FleetFileError]:
     """What the engine cannot be told: ports that it does not have, fields that it does not read, two truths."""
+    yield from _secrets(loaded, pool, engine)
     purposes = tuple(engine.purposes(pool))
     for purpose in pool.ports:
         if purpose not in purposes:
@@ -65,6 +66,17 @@ def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[F
         yield FleetFileError(message, where=loaded.where(key), code="PD0035", hint=hint)
     reading = read_words(load(engine.name), pool.args)
     yield from contradictions(loaded, pool, reading, engine.settled(loaded.fleet, pool))
+
+
+def _secrets(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[FleetFileError]:
+    """PD0043: `--session secret=…`, which everybody on the host can read."""
+    for index, word in enumerate(pool.args):
+        if word.startswith("secret=") or (word.startswith("--s") and "=secret=" in word):
+            message = "a secret in a command line, which everybody on the host can read"
+            hint = "leave it out"
+            if engine.secret_variable:
+                hint += f": `pdctl up` draws one; or set `env: {{{engine.secret_variable}: …}}` for both sides"
+            yield FleetFileError(message, where=loaded.where(f"{pool.key}.args.{index}"), code="PD0043", hint=hint)
 
 
 def launcher_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:

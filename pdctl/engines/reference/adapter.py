@@ -93,7 +93,6 @@ class ReferenceEngine:
             if "secret" in session:  # everybody on the host can read a command line
                 env[SECRET] = str(session.pop("secret"))
             words += [word for name, value in session.items() for word in ("--session", f"{name}={value}")]
-        _refuse_secret(pool)
         argv = module(python_of(pool), "pdctl.engines.reference", *words, *pool.args)
         return Command(argv, {**env, **pool.env})
 
@@ -171,15 +170,3 @@ class ReferenceEngine:
 
 
 ADAPTER = ReferenceEngine()
-
-
-def _refuse_secret(pool: Pool) -> None:
-    """Raise InputError (PD0043) for `--session secret=…`: everybody on the host can read a command line."""
-    for index, word in enumerate(pool.args):
-        if word.startswith("secret=") or (word.startswith("--s") and "=secret=" in word):
-            raise InputError(
-                "a secret in a command line, which everybody on the host can read",
-                where=f"{pool.key}.args.{index}",
-                code="PD0043",
-                hint=f"leave it out: `pdctl up` draws one; or set `env: {{{SECRET}: …}}` for both sides",
-            )

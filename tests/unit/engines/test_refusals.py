@@ -260,3 +260,12 @@ def test_the_version_is_that_of_the_environment_that_will_run(tmp_path: Path, mo
     assert fault(decode="{engine_version: 0.5.23, args: [--flag-of-next-year]}").code == "PD0030"
     pool = "{hosts: [far-away], args: [--flag-of-next-year]}"
     assert [doubt.code for doubt in refuse(load(decode=pool))] == ["PD0031"]
+
+
+@pytest.mark.code("PD0043")
+@pytest.mark.parametrize("args", ["[--session, secret=mine]", "[--session=secret=mine]"])
+def test_a_secret_in_a_command_line_is_refused_before_anything_starts(args: str) -> None:
+    error = fault("reference", decode=f"{{args: {args}}}")
+    assert (error.code, error.where) == ("PD0043", "f.yaml:7")
+    assert "mine" not in f"{error} {error.hint}"
+    assert "PDCTL_TRANSFER_SECRET" in str(error.hint)
