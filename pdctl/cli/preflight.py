@@ -1,9 +1,7 @@
 """`pdctl preflight`: are the hosts of a fleet, or this one, fit to run it?"""
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,17 +135,15 @@ def _save(snapshot: "Snapshot", path: Path | None) -> None:
     """Write what was read, in one step. Raises InputError (PD0025)."""
     if path is None:
         return
+    from pdctl.files import replace
     from pdctl.preflight.document import encode, facts_of_snapshot
     from pdctl.preflight.wants import transfer_variables
     from pdctl.redact import hide_env
 
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        scratch.write_bytes(encode(facts_of_snapshot(snapshot, hide_env(transfer_variables()), time.time())))
-        scratch.replace(path)
+        facts = facts_of_snapshot(snapshot, hide_env(transfer_variables()), time.time())
+        replace(path, encode(facts), mode=0o666)
     except OSError as error:
-        with suppress(OSError):
-            scratch.unlink(missing_ok=True)
         reason = (error.strerror or str(error)).lower()
         raise InputError(f"cannot be written: {reason}", where=str(path), code="PD0025") from error
 

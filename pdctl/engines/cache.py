@@ -7,11 +7,9 @@ folder in which another user can put or rename files is refused: whoever writes 
 import os
 import stat
 from pathlib import Path
-from typing import Final
 
+from pdctl import files
 from pdctl.errors import GateError
-
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_root() -> Path:
@@ -47,43 +45,17 @@ def _why_not_ours(folder: Path, own: bool) -> str | None:
     about = folder.stat()
     if about.st_uid != os.geteuid() and (own or about.st_uid != 0):
         return f"belongs to user {about.st_uid}, not to {os.geteuid()}"
-    if about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX:
+    if about.st_mode & files.OTHERS_WRITE and not about.st_mode & stat.S_ISVTX:
         return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})"
     return None
 
 
-def read_own(path: Path) -> bytes | None:
-    """What a file of ours holds; None for one that is missing, a link, another's, or writable by others."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & _OTHERS_WRITE:
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(descriptor)
-
-
 def replace(path: Path, data: bytes) -> None:
     """Put a file of mode 0600 in place, in one step, over whatever file or link is there. Raises GateError (PD3115)."""
-    import tempfile
-
-    staging = None
     try:
-        descriptor, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor)
-            file.write(data)
-        Path(staging).rename(path)
-        staging = None
+        files.replace(path, data)
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        if staging is not None:
-            Path(staging).unlink(missing_ok=True)
 
 
 def unwritable(path: Path, error: OSError) -> GateError:

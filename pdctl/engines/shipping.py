@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pdctl.engines.cache import cache_root, private_folder, read_own, replace
+from pdctl.engines.cache import cache_root, private_folder, replace
 from pdctl.errors import GateError
+from pdctl.files import read_own
 from pdctl.python import code, environment
 from pdctl_transfer import __version__
 

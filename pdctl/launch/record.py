@@ -1,12 +1,12 @@
 """Small state files: written whole or not at all, and never believed when damaged."""
 
 import errno
-import os
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from pdctl import files
 from pdctl.errors import PdctlError
 from pdctl.launch.identity import Claim, Here
 
@@ -80,15 +80,9 @@ class UnitRecord(msgspec.Struct, frozen=True):
 
 
 def write(path: Path, record: msgspec.Struct) -> None:
-    """Replace the file in one step: a reader sees the old state or the new one."""
+    """Replace the file in one step: a reader sees the old state or the new one. Raises OSError."""
     content = msgspec.json.format(msgspec.json.encode(record), indent=2)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_bytes(content + b"\n")
-        scratch.replace(path)
-    except OSError:
-        scratch.unlink(missing_ok=True)
-        raise
+    files.replace(path, content + b"\n")
 
 
 def read(path: Path, kind: type[T]) -> T | None:
