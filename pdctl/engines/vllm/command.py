@@ -58,7 +58,7 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     yield Settled("--host", ("hosts",), None, always=True)
     yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)
     yield Settled("--api-key", ("api_key_env",), None, always=True)
-    yield Settled("--tensor-parallel-size", ("attn_tp",), str(pool.tp))
+    yield Settled("--tensor-parallel-size", ("attn_tp",), str(pool.attn_tp))
     yield Settled("--pipeline-parallel-size", ("pp",), str(pool.pp))
     yield Settled("--data-parallel-size", ("dp",), str(pool.dp))
     yield Settled("--block-size", ("page_size",), str(pool.page_size))
@@ -114,7 +114,7 @@ def _modelled(instance: Instance) -> Iterator[str]:
     yield from (model_folder(instance.model), "--served-model-name", fleet.model.served_name)
     yield from ("--host", instance.host, "--port", str(instance.ports["http"]))
     sizes = (
-        ("--tensor-parallel-size", pool.tp),
+        ("--tensor-parallel-size", pool.attn_tp),
         ("--pipeline-parallel-size", pool.pp),
         ("--data-parallel-size", pool.dp),
     )

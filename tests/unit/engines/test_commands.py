@@ -9,6 +9,8 @@ import pytest
 import yaml
 from msgspec import structs
 
+from pdctl.derive.flags import apply
+from pdctl.derive.request import Request
 from pdctl.engines import adapter
 from pdctl.engines.base import Command, Instance
 from pdctl.engines.sglang import adapter as sglang
@@ -165,3 +167,14 @@ def test_an_aggregate_engine_is_no_side_of_a_pair() -> None:
 )
 def test_stages_follow_the_log_of_the_last_start(stage: Any, log: str, expected: str | None) -> None:
     assert stage(log) == expected
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("sizes", [{"attn_tp": 2}, {"attn_tp": 2, "dp": 2}, {"attn_tp": 4, "pp": 2, "dp": 2}])
+def test_what_is_started_cuts_the_buffers_as_what_was_judged(engine: str, sizes: dict[str, int]) -> None:
+    """The command line, read as if a stranger had written it, over the same ranks as the fields."""
+    loaded = fleet(engine, prefill=sizes)
+    made = command(loaded, "prefill")
+    plain = Request(engine=engine, role="prefill", config={})
+    read = apply(plain, made.argv[made.argv.index("--served-model-name") :])
+    assert (read.attn_tp, read.pp) == (sizes["attn_tp"], sizes.get("pp", 1))
