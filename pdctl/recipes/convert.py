@@ -1,0 +1,179 @@
+"""One launch recipe in YAML, as srt-slurm and InferenceX publish them, to a fleet.
+
+`backend.{sglang,vllm}_config.{prefill,decode}` are the engines' flags: sizes become fields, the rest `args`.
+`resources` counts workers, `backend.*_environment` are variables. What the fleet does not hold is returned beside it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pdctl.errors import InputError
+from pdctl.flags import load
+from pdctl.recipes.engines import ENGINES, Role
+from pdctl.recipes.left import NO_FIELD, ROUTER, SECTIONS, Left, all_of
+from pdctl.recipes.words import names, words
+
+ROLES: Final = ("prefill", "decode")
+#: `resources.gpu_type` by the beginning of its word: the platform whose defaults the engines take.
+PLATFORMS: Final[Mapping[str, str]] = {"gb": "sm100", "b2": "sm100", "b3": "sm100", "h1": "hopper", "h2": "hopper"}
+#: A container that is called by its release alone.
+_RELEASE: Final = re.compile(r"(?:sglang-|vllm-)?v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:-cu\d+)?")
+#: As an identity states a release.
+_STATED: Final = re.compile(r"\d+\.\d+\.\d+[0-9A-Za-z.+]*")
+_NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
+
+
+class Converted(Struct, frozen=True):
+    """A fleet of `pdctl.fleet/v1` as plain data, where it would run, and every line of the recipe that it lacks."""
+
+    fleet: Mapping[str, Any]
+    platform: str | None
+    left: tuple[Left, ...]
+
+
+def convert(recipe: Mapping[str, Any]) -> Converted:
+    """The fleet of one launch (one of `variants`). Raises InputError where it has no prefill and decode engine."""
+    backend = _section(recipe, "backend")
+    engine = _engine(backend)
+    settings = {role: dict(_section(recipe, "backend", f"{engine}_config", role)) for role in ROLES}
+    left: list[Left] = []
+    fleet: dict[str, Any] = {
+        "schema": "pdctl.fleet/v1",
+        "name": _name(recipe),
+        "model": {"path": str(_section(recipe, "model").get("path") or "model")},
+        "engine": engine,
+        **_version(recipe, engine),
+    }
+    fleet |= ENGINES[engine].shared(fleet, settings, backend, left)
+    for role in ROLES:
+        fleet[role] = _pool(engine, role, settings[role], recipe, left)
+    fleet |= _router(recipe, left)
+    _leave(recipe, engine, left)
+    return Converted(fleet, _platform(recipe), tuple(left))
+
+
+def _section(recipe: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = recipe
+    for index, key in enumerate(keys):
+        below = found.get(key)
+        if not isinstance(below, Mapping):
+            raise InputError("is no mapping, or is missing", where=".".join(keys[: index + 1]))
+        found = below
+    return found
+
+
+def _engine(backend: Mapping[str, Any]) -> str:
+    given = [engine for engine in ENGINES if isinstance(backend.get(f"{engine}_config"), Mapping)]
+    if len(given) != 1:
+        raise InputError(f"expected one of {', '.join(f'{name}_config' for name in ENGINES)}", where="backend")
+    return given[0]
+
+
+def _name(recipe: Mapping[str, Any]) -> str:
+    word = _NOT_A_NAME.sub("-", str(recipe.get("name") or "").lower()).strip("-")
+    return word[:40].strip("-") or "recipe"
+
+
+def _at(recipe: Mapping[str, Any], *keys: str) -> Any:
+    """What stands at a place, or None."""
+    found: Any = recipe
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _version(recipe: Mapping[str, Any], engine: str) -> dict[str, str]:
+    """What states the engine's release: the recipe's own word for it, or a container that is called by it."""
+    stated, container = _at(recipe, *_identity(engine)), _at(recipe, "model", "container")
+    if _STATED.fullmatch(str(stated)):
+        return {"engine_version": str(stated)}
+    found = _RELEASE.fullmatch(str(container))
+    return {"engine_version": found[1]} if found else {}
+
+
+def _pool(
+    engine: str, role: Role, given: dict[str, Any], recipe: Mapping[str, Any], left: list[Left]
+) -> dict[str, Any]:
+    """The pool of a role. `given`: the settings that no field of the whole fleet holds."""
+    kind, key = ENGINES[engine], f"backend.{engine}_config.{role}"
+    pool = {"replicas": _count(recipe, f"{role}_workers"), **_image(recipe)}
+    pool |= kind.fields(role, given, names(load(engine), given), left)
+    args: list[str] = []
+    for name, value in given.items():
+        if value is None or value is False:
+            left.append(Left(f"{key}.{name}", "false or null: the flag is not given"))
+        else:
+            args += words(name, value)
+    backend = _section(recipe, "backend")
+    env: dict[str, str] = {}
+    for place, variables in (("environment", recipe), (f"{role}_environment", backend)):
+        found = variables.get(place)
+        env |= {str(name): str(value) for name, value in (found if isinstance(found, Mapping) else {}).items()}
+    return {**pool, **({"args": args} if args else {}), **({"env": env} if env else {})}
+
+
+def _image(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """The container: an image, or the cluster's own name for one, which tells no version."""
+    image = _at(recipe, "identity", "container", "image") or _at(recipe, "model", "container")
+    return {"image": str(image)} if image else {}
+
+
+def _count(recipe: Mapping[str, Any], key: str) -> int:
+    found = _section(recipe, "resources").get(key, 1)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise InputError(f"found {found!r}, expected a number", where=f"resources.{key}")
+    return found
+
+
+def _platform(recipe: Mapping[str, Any]) -> str | None:
+    word = str(_section(recipe, "resources").get("gpu_type") or "").lower()
+    return next((platform for begin, platform in PLATFORMS.items() if word.startswith(begin)), None)
+
+
+def _router(recipe: Mapping[str, Any], left: list[Left]) -> dict[str, Any]:
+    """SGLang's own router, where the recipe names it; Dynamo is what it takes else, and no fleet file can say that."""
+    front = recipe.get("frontend")
+    front = front if isinstance(front, Mapping) else {}
+    if front.get("type") != "sglang":
+        left.append(Left("frontend.type", f"{front.get('type', 'dynamo')}: {ROUTER}"))
+        return {}
+    args = front.get("args")
+    spoken = args if isinstance(args, Mapping) else {}
+    given = [word for name, value in spoken.items() if value not in (None, False) for word in words(name, value)]
+    return {"router": {"kind": "sglang-router", **({"args": given} if given else {})}}
+
+
+def _leave(recipe: Mapping[str, Any], engine: str, left: list[Left]) -> None:
+    """Every line that no other step carried or left, with its reason."""
+    routed = _at(recipe, "frontend", "type") == "sglang"
+    carried = {
+        *("name", "environment", "model.path", "model.container", "frontend.type"),
+        *("backend.type", f"backend.{engine}_config", "resources.gpu_type"),
+        *(f"backend.{role}_environment" for role in ROLES),
+        *(f"resources.{role}_workers" for role in ROLES),
+        *(("backend.connector",) if engine == "vllm" else ()),
+        *(("frontend.args",) if routed else ()),
+        *(("identity.container.image",) if _at(recipe, "identity", "container", "image") else ()),
+        *((f"identity.frameworks.{engine}",) if _STATED.fullmatch(str(_at(recipe, *_identity(engine)))) else ()),
+    }
+    lines = (one for key, value in recipe.items() for one in all_of(value, str(key), SECTIONS.get(str(key), NO_FIELD)))
+    left += [one for one in lines if not any(f"{one.key}.".startswith(f"{key}.") for key in carried)]
+    left += _spanning(recipe)
+
+
+def _identity(engine: str) -> tuple[str, str, str]:
+    return ("identity", "frameworks", engine)
+
+
+def _spanning(recipe: Mapping[str, Any]) -> list[Left]:
+    """Engines of several nodes: the fleet file holds their sizes, not which node runs which rank."""
+    resources = _section(recipe, "resources")
+    found = []
+    for role in ROLES:
+        nodes, workers = resources.get(f"{role}_nodes"), resources.get(f"{role}_workers", 1)
+        if isinstance(nodes, int) and isinstance(workers, int) and 0 < workers < nodes:
+            found.append(Left(f"{role} engine", f"spans {nodes // workers} nodes: its ranks are not placed"))
+    return found
