@@ -4,6 +4,7 @@ A table is one version's. Where that version runs, what the table does not know 
 a flag may well be new or gone, so that only slips of the pen are refused, and the rest is doubted.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
@@ -20,6 +21,7 @@ RENAMED: Final = {
         "--nsa-decode-backend": "--dsa-decode-backend",
     },
 }
+_NUMBERS: Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 class Verdict(Struct, frozen=True):
@@ -56,7 +58,22 @@ def values_of_switches(reading: Reading, words: Sequence[str]) -> Iterator[tuple
 def verdicts(table: Table, reading: Reading, version: str | None) -> Iterator[Verdict]:
     """One a fault. `version`: the one that will run; None where that is not known."""
     for fault in reading.faults:
-        yield _verdict(table, fault, version)
+        if not _had(table, fault, version):
+            yield _verdict(table, fault, version)
+
+
+def _had(table: Table, fault: Fault, version: str | None) -> bool:
+    """Whether the release that will run lies between the first and the last that were seen with the flag."""
+    if fault.kind not in ("unknown", "ambiguous") or version is None:
+        return False
+    here, seen = _release(version), [_release(one) for one in elsewhere(table.program).get(fault.word, ())]
+    return bool(here and seen) and seen[0] <= here <= seen[-1]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a release; none of what is not called by numbers."""
+    found = _NUMBERS.match(version)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _verdict(table: Table, fault: Fault, version: str | None) -> Verdict:

@@ -269,3 +269,12 @@ def test_a_secret_in_a_command_line_is_refused_before_anything_starts(args: str)
     assert (error.code, error.where) == ("PD0043", "f.yaml:7")
     assert "mine" not in f"{error} {error.hint}"
     assert "PDCTL_TRANSFER_SECRET" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("version", "doubted"), [("0.5.2", 0), ("0.5.11", 0), ("0.5.18.post1", 0), ("0.5.1", 1), ("0.5.19", 1)]
+)
+def test_a_flag_is_not_doubted_in_a_release_that_had_it(version: str, doubted: int) -> None:
+    """`--cuda-graph-max-bs` was seen from 0.5.2 to 0.5.18."""
+    loaded = load(decode=f"{{engine_version: {version!r}, args: [--cuda-graph-max-bs, '16']}}")
+    assert [one.code for one in refuse(loaded)] == ["PD0031"] * doubted
