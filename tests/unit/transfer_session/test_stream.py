@@ -96,8 +96,8 @@ def test_one_rank_that_fails_ends_the_room_at_once(failing: int) -> None:
         def begin(self, peer: Any, blocks: Blocks) -> MemoryWriting:
             begun.append(peer.name)
             writing = super().begin(peer, blocks)
-            bad = len(begun) > failing and peer.name == sorted(set(begun))[-1]
-            answer = WriteResult(ok=False, settled=True, code="PD4012", cause="broken") if bad else None
+            broken = WriteResult(ok=False, settled=True, code="PD4012", cause="broken")
+            answer = broken if len(begun) == failing + 1 else None  # whose turn it is, is a matter of who asked first
             writing.look = lambda: answer  # type: ignore[method-assign]
             writing.rest = lambda deadline: time.sleep(0.001)  # type: ignore[method-assign]
             return writing
