@@ -93,18 +93,9 @@ ENTRY_RULES: Final[tuple[Rule, ...]] = (
 RULES: Final[tuple[Rule, ...]] = (check_consistent, *SETTING_RULES, *ENTRY_RULES)
 
 
-#: Rules that ask nothing of buffers: what is left to say where a layout is not known. What an engine does with a KV
-#: type or page size that it was not told follows from the model, so those are not among them.
-LAYOUTLESS: Final[tuple[Rule, ...]] = (
-    check_roles,
-    check_model,
-    check_values,
-    check_versions,
-    check_backends,
-    check_handshake,
-    check_element_types,
-    check_pipeline,
-)
+#: What these compare follows from the model where it was not told: they say nothing while a layout is not known.
+_OF_LAYOUTS: Final[tuple[Rule, ...]] = (check_page_size, check_kv_dtype, check_kv_layout, check_refusals)
+LAYOUTLESS: Final = tuple(rule for rule in SETTING_RULES if rule not in _OF_LAYOUTS)
 
 
 def judge_settings(pair: Pair) -> Iterator[Outcome]:
