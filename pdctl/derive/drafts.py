@@ -76,6 +76,7 @@ def _carried(config: Config, target: Geometry, where: str) -> Geometry:
         recurrent=None,
         ple=None,
         sparse=None,
+        compressed=replace(target.compressed, ratios=(0,) * count) if target.compressed else None,
         index=replace(target.index, shared=frozenset()) if target.index else None,
         qsa=replace(target.qsa, layers=layers) if target.qsa else None,
     )

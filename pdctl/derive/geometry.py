@@ -4,6 +4,8 @@ Every family reads its part of a config into one of these values; an engine's de
 Layers are global ids from 0.
 """
 
+from typing import Final
+
 from msgspec import Struct
 
 from pdctl_transfer.layout.manifest import Group
@@ -87,6 +89,28 @@ class BlockSparse(Struct, frozen=True):
     dim: int
 
 
+class Compressed(Struct, frozen=True):
+    """DeepSeek-V4: every layer keeps the latents of a window; beyond it one latent stands for a group of tokens.
+
+    `ratios`: tokens a group, one number a layer; 0 where there is the window alone. Layers of ratio `INDEXED` also keep
+    an index key of `index_dim` elements for each of their groups. The latents' sizes are those of the `Mla` beside it.
+    """
+
+    ratios: tuple[int, ...]
+    window: int
+    index_dim: int
+
+    def of(self, ratio: int) -> tuple[int, ...]:
+        """The layers of this ratio."""
+        return tuple(layer for layer, found in enumerate(self.ratios) if found == ratio)
+
+
+INDEXED: Final = 4
+"""The ratio whose layers choose among their groups by an index; each group overlaps the one before it."""
+PLAIN: Final = 128
+"""The ratio whose layers attend to every group."""
+
+
 class Geometry(Struct, frozen=True, kw_only=True):
     """All that a model keeps. `full` are the layers whose attention sees the whole prompt."""
 
@@ -99,10 +123,12 @@ class Geometry(Struct, frozen=True, kw_only=True):
     ple: Ple | None = None
     qsa: Qsa | None = None
     sparse: BlockSparse | None = None
+    compressed: Compressed | None = None
     draft_layers: int | None = None
     """Layers of the draft model that the checkpoint carries itself; None where the config names none."""
 
     @property
     def attention_layers(self) -> tuple[int, ...]:
         """Layers that keep K and V or a latent, sliding ones included, in order."""
-        return tuple(sorted({*self.full, *(self.sliding.layers if self.sliding else ())}))
+        windowed = self.sliding.layers if self.sliding else self.compressed.of(0) if self.compressed else ()
+        return tuple(sorted({*self.full, *windowed}))

@@ -5,13 +5,12 @@ from typing import Final
 
 from pdctl.derive.config import Config
 from pdctl.derive.defaults import filled
-from pdctl.derive.families import attention, layers, recurrent, sparse
+from pdctl.derive.families import attention, compressed, layers, recurrent, sparse
 from pdctl.derive.geometry import Geometry
 from pdctl_transfer.layout import digest
 
 #: Keys of state that no family here describes. Where one is set, a layout would be a guess.
 UNKNOWN_STATE: Final[Mapping[str, str]] = {
-    "compress_ratios": "KV compressed by layer (DeepSeek-V4)",
     "attn_config": "attention described by an object of its own (DBRX, MPT)",
     "block_configs": "attention that differs from block to block (Nemotron-NAS)",
     "cross_attention_layers": "cross-attention to an encoder",
@@ -45,17 +44,19 @@ def read_geometry(config: Config) -> Geometry:
     state = recurrent.read(text, kinds.of("linear"), kinds.key)
     if state is None:
         _refuse_unread(text)
-    kept = attention.read_full(text)
+    squeezed = compressed.read_compressed(text, count)
+    kept = compressed.read_latent(text) if squeezed else attention.read_full(text)
     return Geometry(
         num_layers=count,
-        full=full,
+        full=tuple(layer for layer in full if squeezed is None or squeezed.ratios[layer]),
         attention=kept,
         sliding=attention.read_sliding(text, kinds.of("sliding"), kinds.key),
-        index=attention.read_index(text, kept, count),
+        index=None if squeezed else attention.read_index(text, kept, count),
         recurrent=state,
         ple=sparse.read_ple(text, count),
         qsa=sparse.read_qsa(text, full),
         sparse=sparse.read_block_sparse(text, count),
+        compressed=squeezed,
         draft_layers=_draft_layers(text, state is not None),
     )
 

@@ -128,6 +128,7 @@ def _refuse_unknown(geometry: Geometry, page: int, config: Config) -> None:
         (geometry.sliding, "sliding windows"),
         (geometry.index, "DSA"),
         (geometry.sparse, "block sparsity"),
+        (geometry.compressed, "compressed latents"),
     ):
         if part is not None:
             raise ConfigError(f"the reference engine does not have {what}", where=config.source)

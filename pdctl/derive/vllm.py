@@ -279,5 +279,7 @@ def _refuse_unknown(geometry: Geometry, config: Config) -> None:
         text.fail("indexer_compress_ratio", "compressed sparse attention: its layout in vLLM is not known")
     if geometry.ple is not None:
         text.fail("ple_layer_ids", "per-layer embeddings: their layout in vLLM is not known")
+    if geometry.compressed is not None:
+        text.fail("compress_ratios", "latents compressed by layer (DeepSeek-V4): their layout in vLLM is not known")
     if geometry.sparse is not None:
         text.fail("sparse_attention_config", "block-sparse attention: its layout in vLLM is not known")

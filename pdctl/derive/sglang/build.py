@@ -22,6 +22,8 @@ def build(request: Request) -> Derived:
     """What one side registers. Raises ConfigError or InputError where the engine would not start, or is not known."""
     config = Config(request.config, request.config_source)
     geometry = read_geometry(config)
+    if geometry.compressed is not None:
+        config.text().fail("compress_ratios", "latents compressed by layer (DeepSeek-V4): their layout is not known")
     settings = resolve(request, config, geometry)
     attn_tp = request.attn_tp
     notes = list(settings.notes)

@@ -417,11 +417,11 @@ def test_a_backend_that_one_side_leaves_to_the_engine_is_not_judged(tmp_path: Pa
     ]
 
 
-V4 = {
-    "architectures": ["DeepseekV4ForCausalLM"],
-    "model_type": "deepseek_v4",
+UNKNOWN = {
+    "architectures": ["GriffinForCausalLM"],
+    "model_type": "griffin",
     "num_hidden_layers": 4,
-    "compress_ratios": [0, 0, 4, 128],
+    "lru_width": 512,
     "max_position_embeddings": 131072,
     "torch_dtype": "bfloat16",
 }
@@ -441,7 +441,7 @@ def test_an_unknown_model_leaves_the_layout_unknown_and_nothing_else(
     tmp_path: Path, prefill: str, decode: str, also: dict[str, str]
 ) -> None:
     """Said once, whatever the number of pools; nothing about buffers is held; rules that need none still speak."""
-    report = verdict(tmp_path, "sglang mooncake", prefill, decode, V4)
+    report = verdict(tmp_path, "sglang mooncake", prefill, decode, UNKNOWN)
     assert said(report) == {"PD1034": "warning", **also}
     assert len([one for one in report.findings if one.code == "PD1034"]) == 1
     assert report.pairs[0].verdict == ("refused" if also else "unknown")
@@ -452,7 +452,7 @@ def test_an_unknown_model_leaves_the_layout_unknown_and_nothing_else(
 def test_a_value_that_no_engine_would_take_is_no_unknown_model(tmp_path: Path) -> None:
     """A mistake in a config is unusable input, and a model without a rule is not."""
     with pytest.raises(ConfigError, match="num_hidden_layers"):
-        verdict(tmp_path, "sglang mooncake", "", "", {**V4, "compress_ratios": None, "num_hidden_layers": "4"})
+        verdict(tmp_path, "sglang mooncake", "", "", {**UNKNOWN, "lru_width": None, "num_hidden_layers": "4"})
 
 
 @pytest.mark.code("PD1034")

@@ -28,6 +28,22 @@ MLA: dict[str, Any] = {
     "num_nextn_predict_layers": 1,
 }
 DSA: dict[str, Any] = {**MLA, "model_type": "glm_moe_dsa", "index_topk": 2048, "index_head_dim": 128}
+V4: dict[str, Any] = {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "model_type": "deepseek_v4",
+    "torch_dtype": "bfloat16",
+    "num_hidden_layers": 5,
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "index_topk": 512,
+    "index_head_dim": 128,
+    "sliding_window": 128,
+    "compress_ratios": [0, 4, 128, 4, 128, 0],
+    "num_nextn_predict_layers": 1,
+}
 MIMO: dict[str, Any] = {
     "architectures": ["MiMoV2FlashForCausalLM"],
     "model_type": "mimo_v2_flash",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pdctl.derive import ENGINES, Derived, Request, derive
 from pdctl.errors import ConfigError, InputError
 from pdctl_transfer.layout.algebra import faults
-from tests.unit.derive.models import DSA, FALCON, GEMMA4, LLAMA, MIMO, MLA, oracle
+from tests.unit.derive.models import DSA, FALCON, GEMMA4, LLAMA, MIMO, MLA, V4, oracle
 
 FAMILIES = {
     "llama": LLAMA,
@@ -54,7 +54,14 @@ def changed(config: dict[str, Any], **keys: Any) -> dict[str, Any]:
         (changed(LLAMA, layer_types=["full_attention", "linear_attention"] * 2), "linear_num_value_heads"),
         (changed(FAMILIES["gpt_oss_120b"], layer_types=GONE, model_type="own"), "layer_types"),
         (changed(MIMO, hybrid_layer_pattern=GONE), "layer_types"),
-        (changed(LLAMA, compress_ratios=[4, 128, 4, 128]), "compress_ratios"),
+        (changed(LLAMA, lru_width=512), "lru_width"),
+        (changed(V4, compress_ratios=[4, 128]), "compress_ratios"),
+        (changed(V4, compress_ratios=[0, 0, 2, 128]), "compress_ratios"),
+        (changed(V4, compress_ratios="4"), "compress_ratios"),
+        (changed(V4, index_head_dim=100), "index_head_dim"),
+        (changed(V4, sliding_window=GONE, model_type="own"), "sliding_window"),
+        (changed(V4, qk_rope_head_dim=512), "qk_rope_head_dim"),
+        (changed(V4, num_key_value_heads=2), "num_key_value_heads"),
         (changed(LLAMA, is_encoder_decoder=True), "is_encoder_decoder"),
         (changed(LLAMA, attn_layer_period=4), "attn_layer_period"),
         (changed(LLAMA, mamba_d_state=16), "mamba_d_state"),

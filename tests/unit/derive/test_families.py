@@ -5,10 +5,13 @@ from typing import Any
 import pytest
 
 from pdctl.derive import Derived, Request, derive
+from pdctl.derive.config import Config
+from pdctl.derive.geometry import Compressed, Mla
+from pdctl.derive.model import read_geometry
 from pdctl.errors import ConfigError, InputError
 from pdctl_transfer.layout.algebra import faults, split_faults
 from pdctl_transfer.layout.manifest import Component, Group
-from tests.unit.derive.models import DSA, FALCON, GEMMA4, LLAMA, MIMO, MLA, oracle
+from tests.unit.derive.models import DSA, FALCON, GEMMA4, LLAMA, MIMO, MLA, V4, oracle
 
 
 def layout(config: dict[str, Any], **asked: Any) -> Derived:
@@ -61,6 +64,14 @@ def test_global_layers_with_a_head_size_of_their_own() -> None:
     assert sizes(derived, "swa")[0] == ("k", 0, 64 * 8 * 256 * 2)
     apart = {**GEMMA4, "text_config": {**GEMMA4["text_config"], "attention_k_eq_v": False}}
     assert sizes(layout(apart), "kv")[0] == ("k", 5, 64 * 8 * 512 * 2)
+
+
+def test_ratios_are_read_by_layer_and_the_draft_keeps_the_window_alone() -> None:
+    """The list goes on with the draft's layers; a layer without a ratio sees its window and no more."""
+    geometry = read_geometry(Config(V4, "config.json"))
+    assert geometry.compressed == Compressed((0, 4, 128, 4, 128), window=128, index_dim=128)
+    assert (geometry.attention, geometry.full, geometry.index) == (Mla(448, 64), (1, 2, 3, 4), None)
+    assert geometry.attention_layers == (0, 1, 2, 3, 4)
 
 
 def test_last_layer_of_a_global_pattern_is_always_full() -> None:

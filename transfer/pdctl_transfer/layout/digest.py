@@ -86,6 +86,7 @@ GEOMETRY_KEYS: Final = frozenset(
         "indexer_compress_ratio",
         "indexer_layer_ids",
         "sparse_attention_config",
+        "compress_ratios",
     ]
 )
 
