@@ -36,7 +36,8 @@ def exposed(loaded: "LoadedFleet", incurable: Severity = "warning") -> Iterator[
     for pool in loaded.pools():
         yield from _pool(loaded, pool, incurable)
     if not is_loopback(router.host):
-        evidence = (Evidence(loaded.source("router.host"), f"router.host: {router.host}"),)
+        key = "router.url" if router.url else "router.host"
+        evidence = (Evidence(loaded.source(key), f"{key}: {router.url or router.host}"),)
         if router.api_key_env is None and not (ROUTERS[router.kind].asks and _engines_have_keys(loaded)):
             yield Finding("PD2018", "router", evidence, {"host": router.host, "kind": router.kind})
         if not ROUTERS[router.kind].control:
@@ -49,7 +50,8 @@ def _pool(loaded: "LoadedFleet", pool: "Pool", incurable: Severity) -> Iterator[
     keyless = KEYLESS[engine] if pool.role in ("prefill", "decode") else ()
     purposes = [*([] if pool.api_key_env else ["http"]), *keyless]
     if hosts and purposes:
-        evidence = (Evidence(loaded.where(f"{pool.key}.hosts"), f"hosts: {', '.join(hosts[:4])}"),)
+        key = "hosts" if f"{pool.key}.hosts" in loaded else "urls"
+        evidence = (Evidence(loaded.where(f"{pool.key}.{key}"), f"{key}: {', '.join(hosts[:4])}"),)
         yield Finding(
             "PD2017",
             pool.name,

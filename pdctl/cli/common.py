@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -68,13 +68,20 @@ def fleet_file(fleet: str) -> Path:
     """
     from pdctl.launch.state import FleetFolder
 
-    name = fleet_name(fleet)
+    name = named(fleet).name
     state = FleetFolder(name).read() if name == fleet else None
     return Path(state.file) if state is not None else Path(fleet)
 
 
-def fleet_name(fleet: str) -> str:
-    """The name of a fleet given by file or by name. Raises FleetFileError; GateError (PD3013) for an unknown name.
+class Named(NamedTuple):
+    """A fleet by its name; `external`: its file, where somebody else started it."""
+
+    name: str
+    external: str | None = None
+
+
+def named(fleet: str) -> Named:
+    """A fleet given by file or by name. Raises FleetFileError; GateError (PD3013) for an unknown name.
 
     A name that is known comes first: a fleet is not to be out of reach because a folder is called like it.
     Of a file only the name is read: a fleet can be looked at and taken down whatever else is wrong with its file.
@@ -84,18 +91,19 @@ def fleet_name(fleet: str) -> str:
 
         known = known_fleets()
         if fleet in known:  # whatever lies in the current folder
-            return fleet
+            return Named(fleet)
         if not _is_there(fleet):
             hint = f"known here: {', '.join(known[:20])}" if known else "give a fleet file"
             raise GateError(f"no fleet of the name {fleet}", code="PD3013", hint=hint)
     from pdctl.fleet.source import dig, parse, read
 
-    name = dig(parse(read(Path(fleet)), fleet).data, ("name",))
-    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
-        return name
-    from pdctl.fleet import load_fleet
+    data = parse(read(Path(fleet)), fleet).data
+    name, external = dig(data, ("name",)), dig(data, ("launcher", "kind")) == "external"
+    if not isinstance(name, str) or not re.fullmatch(NAME_PATTERN, name):
+        from pdctl.fleet import load_fleet
 
-    return load_fleet(fleet).fleet.name
+        name = load_fleet(fleet).fleet.name
+    return Named(name, fleet if external else None)
 
 
 def _is_there(name: str) -> bool:

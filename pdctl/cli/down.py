@@ -1,6 +1,6 @@
 """`pdctl down`."""
 
-from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name, given_or_here
+from pdctl.cli.common import FleetArgument, Format, FormatOption, given_or_here, named
 from pdctl.cli.output import done_anyway, result, result_json
 from pdctl.redact import clean
 
@@ -14,9 +14,12 @@ def command(fleet: FleetArgument = None, output: FormatOption = Format.table) ->
     from pdctl.cli.progress import watcher
     from pdctl.launch.local import LocalLauncher
     from pdctl.launch.state import FleetFolder
+    from pdctl.up.own import refuse_external
     from pdctl.up.takedown import bring_down
 
-    name = fleet_name(given_or_here(fleet))
+    name, external = named(given_or_here(fleet))
+    if external:
+        refuse_external(name, "down", external)
     folder = FleetFolder(name)
     launcher = LocalLauncher(folder.units)
     names = running(launcher)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pdctl.cli.common import FleetArgument, fleet_name, given_or_here
+from pdctl.cli.common import FleetArgument, given_or_here, named
 from pdctl.cli.output import result
 from pdctl.errors import InputError
 from pdctl.redact import clean, hide, plain
@@ -43,7 +43,7 @@ def command(
     from pdctl.up.units import refuse_unknown
 
     begin = _moment(since)
-    name = fleet_name(given_or_here(fleet))
+    name = named(given_or_here(fleet)).name
     folder = FleetFolder(name)
     launcher = LocalLauncher(folder.units)
     state = folder.read()

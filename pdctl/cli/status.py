@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from pdctl.cli.common import FleetArgument, Format, FormatOption, fleet_name, given_or_here
+from pdctl.cli.common import FleetArgument, Format, FormatOption, given_or_here, named
 from pdctl.cli.output import fitted, note, paint, result, result_json, width_of
 from pdctl.launch.state import DOWN
 from pdctl.redact import clean_line
@@ -17,7 +17,7 @@ def command(fleet: FleetArgument = None, output: FormatOption = Format.table) ->
     """
     from pdctl.up.status import fleet_status
 
-    status = fleet_status(fleet_name(given_or_here(fleet)))
+    status = fleet_status(named(given_or_here(fleet)).name)
     if output is Format.json:
         result_json(status.document())
     else:

@@ -33,8 +33,10 @@ def command(
     again. What still serves is left alone if that fails. Nothing to change: exit status 0.
     """
     from pdctl.fleet import load_fleet
+    from pdctl.up.own import require_own
 
     loaded = load_fleet(given_or_here(fleet))
+    require_own(loaded, "up")
     check_phases(skip_phase or ())
     if plan:
         _print_plan(loaded, skip_phase or [], output)

@@ -94,7 +94,7 @@ def router_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
     kind = ROUTERS[router.kind]
     reading = read_words(load(router.kind), router.args)
     for one in reading.given:
-        if one.called("--prefill", "--decode", "--host", "--port", kind.pd):
+        if not loaded.fleet.external and one.called("--prefill", "--decode", "--host", "--port", kind.pd):
             where = loaded.where(f"router.args.{one.index}")
             hint = "`router.host` and `router.port` say where it listens; the rest follows from the pools"
             yield FleetFileError(f"{one.spelled} is set by pdctl", where=where, code="PD0015", hint=hint)
@@ -117,7 +117,7 @@ def _router_words(loaded: LoadedFleet) -> tuple[list[FleetFileError], list[Findi
     said = {index for _, _, index in values_of_switches(reading, router.args)}
     said |= {index + 1 for index in said}
     reading = structs.replace(reading, faults=tuple(fault for fault in reading.faults if fault.index not in said))
-    version = installed_version(router.kind, ROUTERS[router.kind].launch[0])
+    version = None if loaded.fleet.external else installed_version(router.kind, ROUTERS[router.kind].launch[0])
     return _words(loaded, "router", "router", table, reading, version)
 
 
@@ -129,7 +129,7 @@ def _version(loaded: LoadedFleet, pool: Pool, engine: "Engine", table: Table) ->
     stated = pool.engine_version or (fleet.engine_version if engine.name == fleet.engine else None)
     if stated or pool.image is not None:
         return stated or image_version(engine.name, pool.image or "")
-    if pool.environment is None and not set(pool.hosts) <= set(LOCAL_NAMES):
+    if pool.environment is None and (fleet.external or not set(pool.hosts) <= set(LOCAL_NAMES)):
         return None
     return installed_version(engine.name, engine.python(pool))
 

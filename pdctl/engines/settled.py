@@ -25,12 +25,17 @@ class Settled(Struct, frozen=True):
     always: bool = False
     """pdctl sets it whether the file writes the field or not."""
 
+    @property
+    def placed(self) -> bool:
+        """Whether it says where things are: whoever starts the engine says that in `args` as they like."""
+        return self.fields[0] in (".model.path", "hosts") or self.fields[0].startswith("ports.")
+
 
 def contradictions(
     loaded: LoadedFleet, pool: Pool, reading: Reading, settled: Iterable[Settled]
 ) -> Iterator[FleetFileError]:
     """PD3102: a flag in the pool's `args` beside a field that says something else."""
-    known = list(settled)
+    known = [rule for rule in settled if not (loaded.fleet.external and rule.placed)]
     for one in reading.given:
         for rule in known:
             same = rule.value is not None and (rule.value == one.value or rule.value in one.values)

@@ -78,7 +78,7 @@ def as_written(loc: tuple[str | int, ...], data: Any) -> Key:
     """A location in the model as a key of the file, where a role's only pool needs no list around it."""
     key: list[str | int] = []
     for part in loc:
-        if part == "[key]":
+        if part == "[key]" or isinstance(data, str):  # a text that stands for a mapping
             break
         if isinstance(part, int) and not isinstance(data, list):
             continue

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from pdctl.fleet.names import NAME_PATTERN
+from pdctl.fleet.urls import host_of
 
 SCHEMA = "pdctl.fleet/v1"
 Engine = Literal["reference", "sglang", "vllm"]
@@ -59,7 +60,30 @@ class Transfer(Section):
 class Launcher(Section):
     """What starts the engines."""
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local", "external"] = Field(
+        default="local",
+        description="local: pdctl, on this machine. external: somebody else; `urls` say where they are.",
+    )
+
+
+class Address(Section):
+    """Where one engine of an external fleet answers."""
+
+    url: str = Field(description="The root of its HTTP endpoints: http://10.0.0.1:30000, a path behind it if need be.")
+    bootstrap: Port | str | None = Field(
+        default=None,
+        description="Port, or HOST:PORT, of its bootstrap server; none: `ports.bootstrap` on the URL's host.",
+    )
+    side_channel: Port | str | None = Field(default=None, description="The same of NIXL's side channel.")
+    log: str | None = Field(default=None, description="A file on this machine that holds its output.")
+
+
+def _address(value: Any) -> Any:
+    """A URL alone says all that most engines need."""
+    return {"url": value} if isinstance(value, str) else value
+
+
+Addresses = list[Annotated[Address, BeforeValidator(_address)]]
 
 
 class Pool(Section):
@@ -67,7 +91,8 @@ class Pool(Section):
 
     name: Name = Field(default="", description="Told apart by it; the role's name unless given.")
     replicas: Annotated[int, Field(ge=0, le=4096)] = 1
-    hosts: list[str] = Field(default=[], description="Where the replicas run, in turn; none: this host.")
+    urls: Addresses = Field(default=[], description="External fleets: where each engine answers; replicas follow.")
+    hosts: list[str] = Field(default=[], description="Where the replicas run, in turn; none: this host, or the URLs'.")
     engine: Engine | None = Field(default=None, description="Another engine than the fleet's.")
     engine_version: Version | None = Field(
         default=None, description="The engine's release; none: by image, environment."
@@ -124,8 +149,9 @@ class Pool(Section):
 
     def place(self, index: int) -> tuple[str, int]:
         """The host of a replica, and how many replicas of the pool it already holds."""
-        hosts = self.hosts
-        return (hosts[index % len(hosts)], index // len(hosts)) if hosts else ("localhost", index)
+        hosts = self.hosts or ["localhost"]
+        rounds, at = divmod(index, len(hosts))
+        return hosts[at], rounds * hosts.count(hosts[at]) + hosts[:at].count(hosts[at])
 
 
 def _one_or_many(value: Any) -> Any:
@@ -142,6 +168,8 @@ class Router(Section):
     kind: Literal["smg", "sglang-router", "vllm-router"] = "smg"
     host: str = Field(default="127.0.0.1", description="The address it listens on; 0.0.0.0 opens it to the network.")
     port: Port | None = Field(default=None, description="None: a free one.")
+    url: str | None = Field(default=None, description="External fleets: where it answers; none: there is no router.")
+    log: str | None = Field(default=None, description="External fleets: a file on this machine with its output.")
     api_key_env: Variable | None = Field(
         default=None,
         description="The environment variable with the key that clients must send; none: anyone is served.",
@@ -167,13 +195,23 @@ class Fleet(Section):
 
     @model_validator(mode="after")
     def _place_pools(self) -> "Fleet":
-        """Tell each pool its role; name the unnamed after it."""
+        """Tell each pool its role; name the unnamed after it; what URLs say need not be said twice."""
         for role, pools in self._groups():
             for pool in pools:
                 pool._role = role
                 if not pool.name:
                     object.__setattr__(pool, "name", role)
+                if self.external:
+                    object.__setattr__(pool, "replicas", len(pool.urls))
+                    object.__setattr__(pool, "hosts", pool.hosts or [host_of(one.url) for one in pool.urls])
+        if self.external and self.router.url:
+            object.__setattr__(self.router, "host", host_of(self.router.url))
         return self
+
+    @property
+    def external(self) -> bool:
+        """Whether somebody else starts and ends it: pdctl only looks."""
+        return self.launcher.kind == "external"
 
     def _groups(self) -> list[tuple[str, list[Pool]]]:
         return [("prefill", self.prefill), ("decode", self.decode), *self.roles.items()]

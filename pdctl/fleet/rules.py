@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pdctl.errors import FleetFileError
+from pdctl.fleet.external import judge_external
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.texts import judge_texts, misplaced
 
@@ -14,11 +15,15 @@ HIGHEST = 65535
 
 def judge(loaded: LoadedFleet) -> None:
     """Raise the first fault (FleetFileError), the rest in its `others`."""
-    faults = list(misplaced(loaded)) or [*_names(loaded), *_ports(loaded), *_args(loaded), *judge_texts(loaded)]
+    faults = list(misplaced(loaded)) or list(judge_external(loaded)) or _others(loaded)
     if faults:
         first, *others = sorted(faults, key=lambda fault: int((fault.where or "").rpartition(":")[2] or 0))
         first.others = tuple(others)
         raise first
+
+
+def _others(loaded: LoadedFleet) -> list[FleetFileError]:
+    return [*_names(loaded), *_ports(loaded), *_args(loaded), *judge_texts(loaded)]
 
 
 def _names(loaded: LoadedFleet) -> Iterator[FleetFileError]:

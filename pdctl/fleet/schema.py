@@ -11,6 +11,8 @@ def json_schema() -> dict[str, Any]:
     for role in ("prefill", "decode"):
         schema["properties"][role] = _one_or_many(role)
     schema["properties"]["roles"]["additionalProperties"] = _one_or_many("roles")
+    urls = schema["$defs"]["Pool"]["properties"]["urls"]
+    urls["items"] = {"anyOf": [{"type": "string"}, urls["items"]]}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA}
     return {**head, **schema, "title": "pdctl fleet file"}
 

@@ -6,13 +6,13 @@ A value passes through to a program; what is judged here is only whether it can 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address
 from typing import Any, Final
 
 from pdctl.errors import FleetFileError
 from pdctl.fleet.loaded import LoadedFleet
+from pdctl.fleet.urls import is_host
 
-_HOST: Final = re.compile(r"([\w.-]+@)?[A-Za-z0-9_]([\w.-]*\w)?")
+_USER: Final = re.compile(r"[\w.-]+", re.ASCII)
 _DEVICE: Final = re.compile(r"[A-Za-z0-9][\w.:-]*(/[0-9]+)*")
 """0, mlx5_0, mlx5_0:1, GPU-8932f937-…, MIG-GPU-…/1/0."""
 _USUAL_ROLES: Final = ("prefill", "decode", "aggregate", "encode")
@@ -66,7 +66,7 @@ def _empty(loaded: LoadedFleet) -> Iterator[FleetFileError]:
 
 def _hosts(loaded: LoadedFleet) -> Iterator[FleetFileError]:
     router = loaded.fleet.router
-    if not is_host(router.host) or "@" in router.host:
+    if not is_host(router.host):
         yield _wrong(loaded, "router.host", router.host, "an address or a host name", "127.0.0.1, or 0.0.0.0 for all")
     for pool in loaded.pools():
         if "hosts" in pool.model_fields_set and not pool.hosts:
@@ -78,19 +78,14 @@ def _hosts(loaded: LoadedFleet) -> Iterator[FleetFileError]:
                 hint=hint,
             )
         for index, host in enumerate(pool.hosts):
-            if not is_host(host):
+            if not is_reached(host):
                 yield _wrong(loaded, f"{pool.key}.hosts.{index}", host, "a host name or an address")
 
 
-def is_host(text: str) -> bool:
-    """Whether a text can be a host name (`user@` before it, as SSH takes it) or an address."""
-    if len(text) <= 255 and _HOST.fullmatch(text) and text.isascii():
-        return True
-    try:
-        ip_address(text.partition("%")[0])
-    except ValueError:
-        return False
-    return True
+def is_reached(text: str) -> bool:
+    """Whether a text can be a host as SSH takes it: `user@` before a name or an address."""
+    user, at, host = text.rpartition("@")
+    return is_host(host) and (not at or bool(_USER.fullmatch(user)))
 
 
 def _devices(loaded: LoadedFleet) -> Iterator[FleetFileError]:

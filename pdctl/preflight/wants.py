@@ -97,7 +97,7 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[s
         devices_source=source,
         env={**inherited, **{name: str(value) for name, value in pool.env.items()}},
         env_source=loaded.where(f"{pool.key}.env") if pool.env else "environment",
-        ports=_ports(pool, host),
+        ports=() if fleet.external else _ports(pool, host),  # they are meant to be in use
         ports_source=loaded.where(f"{pool.key}.ports"),
         environment=pool.environment,
         addresses=_addresses(pool, loaded, reading.last("--host")),

@@ -8,6 +8,7 @@ from pdctl.launch.state import DOWN, FleetFolder, FleetState
 from pdctl.up.context import Events
 from pdctl.up.converge import Decision
 from pdctl.up.drain import DRAIN_S
+from pdctl.up.own import require_own
 from pdctl.up.runner import bring_up
 from pdctl.up.units import refuse_unknown
 
@@ -23,9 +24,10 @@ def restart(
 ) -> FleetState:
     """Restart these units, or all.
 
-    Raises InputError (PD3015) for a unit that the fleet does not have, GateError: PD3021 the fleet file has changed,
-    PD3013 the fleet is not up, and what `bring_up` raises.
+    Raises InputError: PD3119 for an external fleet, PD3015 for a unit that the fleet does not have; GateError: PD3021
+    the fleet file has changed, PD3013 the fleet is not up; and what `bring_up` raises.
     """
+    require_own(loaded, "restart")
     state = FleetFolder(loaded.fleet.name).read()
     known = [entry.name for entry in state.units] if state is not None and state.phase != DOWN else []
     if not known:

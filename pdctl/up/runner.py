@@ -20,6 +20,7 @@ from pdctl.up.alike import Doubtful
 from pdctl.up.context import Bringup, Events, Silent
 from pdctl.up.converge import Decision, decide, is_whole
 from pdctl.up.drain import DRAIN_S, Enlisted, enlist
+from pdctl.up.own import require_own
 from pdctl.up.phases import PHASES, Phase
 from pdctl.up.signals import interruptible, undisturbed
 from pdctl.up.takedown import may_run, take_down
@@ -44,10 +45,12 @@ def bring_up(
     again: units to restart although nothing differs, and why. approve: looks at the decision, and may raise, before
     anything is touched. drain_s: how long requests under way may take before what serves them is ended.
 
-    Raises GateError (PD3003) if another file's fleet of this name is up, whatever a phase raises, and Interrupted
-    (PD3001) on Ctrl-C, SIGTERM or SIGHUP. In the last two cases everything is taken down first, unless `keep`; of a
-    fleet that was up only what was started anew, and what still serves is left alone.
+    Raises InputError (PD3119) for a fleet that is somebody else's, GateError (PD3003) if another file's fleet of this
+    name is up, whatever a phase raises, and Interrupted (PD3001) on Ctrl-C, SIGTERM or SIGHUP. In the last two cases
+    everything is taken down first, unless `keep`; of a fleet that was up only what was started anew, and what still
+    serves is left alone.
     """
+    require_own(loaded, "up")
     folder, watch = FleetFolder(loaded.fleet.name), events or Silent()
     launcher = LocalLauncher(folder.units)
     with folder.lock("up"), interruptible():
