@@ -110,3 +110,16 @@ def mover(tree: Connector) -> Connector | None:
             if leaf.kind.does == does:
                 return leaf
     return None
+
+
+def extras(config: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """`kv_connector_extra_config` of each connector of the tree that moves state."""
+    extra = config.get("kv_connector_extra_config")
+    extra = extra if isinstance(extra, Mapping) else {}
+    kind = KNOWN.get(str(config.get("kv_connector")))
+    if kind is not None and kind.does == "moves":
+        yield extra
+    inner = extra.get("connectors")
+    for part in inner if isinstance(inner, list) and depth < DEPTH else ():
+        if isinstance(part, Mapping):
+            yield from extras(part, depth + 1)

@@ -1,14 +1,17 @@
 """Words of a command line, its environment, and words of a log: what the adapters of real engines share."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
-from pdctl.engines.base import Instance, python_of
+from pdctl.engines.base import Instance, Unread, python_of
 from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
 from pdctl.engines.cache import cache_root
 from pdctl.engines.shipping import core_file
-from pdctl.fleet.model import Pool
+from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import search_path
+
+UCX_NET_DEVICES: Final = "UCX_NET_DEVICES"
 
 
 def interpreter(pool: Pool, engine: str) -> str:
@@ -41,6 +44,29 @@ def common_environment(instance: Instance) -> dict[str, str]:
     if instance.pool.devices:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(instance.pool.devices)
     return env
+
+
+def ucx_devices(fleet: Fleet) -> dict[str, str]:
+    """The variable that keeps NIXL's UCX to the fleet's devices. A name without port would match none."""
+    transfer = fleet.transfer
+    if transfer.backend != "nixl" or transfer.protocol != "rdma" or not transfer.devices:
+        return {}
+    return {UCX_NET_DEVICES: ",".join(name if ":" in name else f"{name}:1" for name in transfer.devices)}
+
+
+def devices_unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
+    """`transfer.devices` that do not reach the transfer library: there is no device to TCP, and a variable of the pool
+    that names others wins over NIXL's."""
+    transfer = fleet.transfer
+    if not transfer.devices:
+        return
+    if transfer.protocol == "tcp":
+        yield Unread("transfer.devices", "TCP", "leave it out, or write `protocol: rdma`")
+    elif transfer.backend == "nixl" and UCX_NET_DEVICES in pool.env:
+        wanted = ucx_devices(fleet)[UCX_NET_DEVICES]
+        if set(wanted.split(",")) != set(pool.env[UCX_NET_DEVICES].split(",")):
+            reader = f"UCX, for {pool.key}.env sets {UCX_NET_DEVICES} to others,"
+            yield Unread("transfer.devices", reader, f"write one of the two, or {UCX_NET_DEVICES}: {wanted}")
 
 
 def with_core(env: Mapping[str, str], pool: Pool) -> dict[str, str]:

@@ -1,25 +1,24 @@
 """What a fleet asks of its hosts: one want a host and pool, each value with where it was written."""
 
-import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from pdctl.flags import Given, load, read_words
+from pdctl.preflight.accelerators import Placed, placed_on
+from pdctl.preflight.named import Named, Reader, spoken
 from pdctl_transfer.rules.outcome import Evidence
 
 if TYPE_CHECKING:
     from pdctl.fleet.loaded import LoadedFleet
     from pdctl.fleet.model import Pool
 
-DEVICE_FLAGS = ("--disaggregation-ib-device", "--mooncake-ib-device")
 READ_BY_TRANSFERS = re.compile(
-    r"^(MC_|UCX_|NIXL_|NCCL_IB_|MOONCAKE_|SGLANG_DISAGGREGATION_|SGLANG_HOST_IP|VLLM_HOST_IP)"
+    r"^(MC_|UCX_|NIXL_|NCCL_IB_|MOONCAKE_|MORI_|SGLANG_DISAGGREGATION_|SGLANG_HOST_IP|VLLM_HOST_IP)"
 )
 """Variables that decide how bytes move."""
 
@@ -33,8 +32,8 @@ class Want(Struct, frozen=True):
     engine: str
     backend: str
     protocol: str
-    devices: tuple[str, ...]
-    devices_source: str
+    named: tuple[Named, ...]
+    """Places that name devices, the one that the engine follows first."""
     env: Mapping[str, str]
     env_source: str
     ports: tuple[tuple[str, int], ...]
@@ -43,6 +42,18 @@ class Want(Struct, frozen=True):
     """Virtual environment whose Python runs the engine."""
     addresses: tuple[Evidence, ...] = ()
     """Addresses that the pool will tell its peers, with who said so."""
+    placed: tuple[Placed, ...] = ()
+    """Its engines on this host, with the accelerators that they take."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names that the engine goes by, as they are written; none: it chooses."""
+        return self.named[0].names if self.named else ()
+
+    @property
+    def devices_source(self) -> str:
+        """Where they are written."""
+        return self.named[0].source if self.named else ""
 
     @property
     def python(self) -> str:
@@ -79,13 +90,8 @@ def wants_of(loaded: "LoadedFleet", environment: Mapping[str, str] | None = None
 def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[str, str]) -> Want:
     fleet = loaded.fleet
     reading = read_words(load(pool.engine or fleet.engine), pool.args)
-    named = reading.last(*DEVICE_FLAGS)
-    devices, source = _devices(named.value if named else None), ""
-    if named and devices:
-        source = f"{loaded.where(f'{pool.key}.args.{named.index}')} {named.spelled}"
-    elif fleet.transfer.devices:
-        devices, source = tuple(fleet.transfer.devices), loaded.where("transfer.devices")
     inherited = environment if host == "" and fleet.launcher.kind == "local" else {}
+    env = {**inherited, **{name: str(value) for name, value in pool.env.items()}}
     return Want(
         host=host,
         pool=pool.name,
@@ -93,14 +99,14 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[s
         engine=pool.engine or fleet.engine,
         backend=fleet.transfer.backend,
         protocol=fleet.transfer.protocol,
-        devices=devices,
-        devices_source=source,
-        env={**inherited, **{name: str(value) for name, value in pool.env.items()}},
+        named=spoken(loaded, pool, reading, env),
+        env=env,
         env_source=loaded.where(f"{pool.key}.env") if pool.env else "environment",
         ports=() if fleet.external else _ports(pool, host),  # they are meant to be in use
         ports_source=loaded.where(f"{pool.key}.ports"),
         environment=pool.environment,
         addresses=_addresses(pool, loaded, reading.last("--host")),
+        placed=placed_on(loaded, pool, host, reading),
     )
 
 
@@ -120,14 +126,20 @@ def this_host(backend: str, protocol: str, devices: Iterable[str], environment: 
         engine="",
         backend=backend,
         protocol=protocol,
-        devices=tuple(devices),
-        devices_source="--device",
+        named=named_here(backend, tuple(devices)),
         env=transfer_variables(),
         env_source="environment",
         ports=(),
         ports_source="",
         environment=environment,
     )
+
+
+def named_here(backend: str, devices: tuple[str, ...]) -> tuple[Named, ...]:
+    """Devices that `--device` names, in the spelling of the backend."""
+    names = tuple(n if ":" in n else f"{n}:1" for n in devices) if backend == "nixl" else devices
+    reader: Reader = "ucx" if backend == "nixl" else "split"
+    return (Named("--device", "--device", ",".join(devices), reader, names),) if devices else ()
 
 
 def router_of(loaded: "LoadedFleet") -> RouterWant:
@@ -139,20 +151,6 @@ def router_of(loaded: "LoadedFleet") -> RouterWant:
 def transfer_variables() -> dict[str, str]:
     """Variables of this process that decide how bytes move."""
     return {name: value for name, value in os.environ.items() if READ_BY_TRANSFERS.match(name)}
-
-
-def _devices(value: str | None) -> tuple[str, ...]:
-    """Devices named by an engine flag: a list with commas, a JSON map from GPU to such a list, or a file with one."""
-    if value is None:
-        return ()
-    if value.endswith(".json") and Path(value).is_file():
-        value = Path(value).read_text(encoding="utf-8").strip()
-    if value.startswith("{"):
-        try:
-            value = ",".join(str(item) for item in json.loads(value).values())
-        except ValueError:
-            pass  # the whole text then stands for a device that does not exist
-    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
 
 
 ADDRESS_VARIABLES = ("SGLANG_HOST_IP", "VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST")

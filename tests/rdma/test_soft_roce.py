@@ -93,8 +93,6 @@ def test_the_choice_takes_the_routed_gid_of_the_pair(host: Host):
 @pytest.mark.parametrize(("backend", "env"), [("mooncake", {}), ("nixl", NIXL)])
 def test_state_moves_over_the_devices_and_the_kernel_counts_it(host: Host, backend: str, env: dict[str, str]):
     sides = [want(pool, device, backend, env=env) for pool, device in (("prefill", "rxe1"), ("decode", "rxe2"))]
-    if backend == "nixl":
-        sides = [msgspec.structs.replace(s, env={**env, "UCX_NET_DEVICES": f"{s.devices[0]}:1"}) for s in sides]
     outcomes = probe(*sides)
     assert codes(outcomes) <= {"PD2304"}
     held = [item for item in outcomes if isinstance(item, Held)]

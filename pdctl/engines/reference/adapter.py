@@ -13,7 +13,7 @@ from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread
 from pdctl.engines.http import post_json
 from pdctl.engines.reference.options import API_KEY, SECRET
 from pdctl.engines.settled import Settled
-from pdctl.engines.words import only_port
+from pdctl.engines.words import devices_unread, only_port, ucx_devices
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
@@ -82,6 +82,8 @@ class ReferenceEngine:
         }
         if pool.role != "aggregate":
             flags |= {"--transfer-backend": fleet.transfer.backend, "--transfer-protocol": fleet.transfer.protocol}
+            if fleet.transfer.backend == "mooncake":
+                flags["--transfer-devices"] = ",".join(fleet.transfer.devices) or None
         if pool.role == "prefill":
             flags |= {"--bootstrap-host": instance.host, "--bootstrap-port": instance.ports["bootstrap"]}
         if pool.speculative is not None:
@@ -89,6 +91,7 @@ class ReferenceEngine:
         words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
         env = {"OMP_NUM_THREADS": "1"}
         if pool.role != "aggregate":
+            env |= ucx_devices(fleet)
             session = dict(fleet.transfer.options)
             if "secret" in session:  # everybody on the host can read a command line
                 env[SECRET] = str(session.pop("secret"))
@@ -116,6 +119,7 @@ class ReferenceEngine:
         if pool.role != "aggregate":
             yield Settled("--transfer-backend", (".transfer.backend",), fleet.transfer.backend, always=True)
             yield Settled("--transfer-protocol", (".transfer.protocol",), fleet.transfer.protocol, always=True)
+            yield Settled("--transfer-devices", (".transfer.devices",), ",".join(fleet.transfer.devices))
         yield Settled("--bootstrap-host", ("hosts",), None, always=True)
         yield Settled("--bootstrap-port", ("ports.bootstrap",), only_port(pool, "bootstrap"), always=True)
 
@@ -123,6 +127,8 @@ class ReferenceEngine:
         """It runs on the CPU, and has one way to guess ahead."""
         if pool.devices:
             yield Unread(f"{pool.key}.devices", "the reference engine", "leave it out: it runs on the CPU")
+        if pool.role != "aggregate":
+            yield from devices_unread(fleet, pool)
         for name, value in (pool.speculative or {}).items():
             if (name, str(value).upper()) != ("algorithm", "NEXTN"):
                 hint = "write `speculative: {algorithm: NEXTN}`, which is all that it has"

@@ -51,6 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="what moves the state",
     )  # fmt: skip
     add("--transfer-protocol", default=default.protocol, help="what the backend is asked to use: tcp, rdma")
+    add("--transfer-devices", default=default.devices, help="HCAs that Mooncake may use, with commas (default: any)")
     add(
         "--session", action="append", default=[], metavar="NAME=VALUE",
         help="an option of the transfer session: bootstrap_s=60, verify=full, …; a secret in PDCTL_TRANSFER_SECRET",
@@ -80,5 +81,6 @@ def parse_arguments(arguments: Sequence[str]) -> EngineOptions:
         bootstrap_port=given.bootstrap_port,
         backend=given.transfer_backend,
         protocol=given.transfer_protocol,
+        devices=given.transfer_devices,
         session=tuple(given.session),
     )

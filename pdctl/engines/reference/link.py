@@ -208,7 +208,7 @@ def make_fabric(options: EngineOptions) -> Fabric:
         return MemoryFabric()
     from pdctl_transfer.fabric.mooncake import MooncakeFabric
 
-    return MooncakeFabric(options.host, "rdma" if options.protocol == "rdma" else "tcp")
+    return MooncakeFabric(options.host, "rdma" if options.protocol == "rdma" else "tcp", options.devices)
 
 
 def session_options(options: EngineOptions) -> Options:

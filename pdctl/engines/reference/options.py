@@ -38,6 +38,7 @@ class EngineOptions:
     bootstrap_port: int = 8998
     backend: str = "mooncake"
     protocol: str = "tcp"
+    devices: str = ""
     session: tuple[str, ...] = ()
 
     @property

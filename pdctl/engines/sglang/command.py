@@ -8,6 +8,7 @@ from pdctl.engines.base import Command, Instance, Unread
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
     common_environment,
+    devices_unread,
     interpreter,
     model_folder,
     only_port,
@@ -81,8 +82,7 @@ def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     if transfer.options:
         hint = "SGLang takes options of its transfers as variables, in `env`: SGLANG_DISAGGREGATION_…"
         yield Unread("transfer.options", "SGLang", hint)
-    if transfer.devices and transfer.protocol == "tcp":
-        yield Unread("transfer.devices", "TCP", "leave it out, or write `protocol: rdma`")
+    yield from devices_unread(fleet, pool)
 
 
 def _modelled(instance: Instance) -> Iterator[str]:

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pdctl.derive.connectors import mover, read
+from pdctl.derive.connectors import extras, mover, read
 from pdctl.engines.base import Command, Instance, Unread
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
     common_environment,
+    devices_unread,
     interpreter,
     model_folder,
     only_port,
+    ucx_devices,
     with_core,
 )
 from pdctl.flags import load, read_words
@@ -24,6 +26,8 @@ PROGRAM: Final = ("vllm.entrypoints.cli.main", "serve")
 
 CONNECTORS: Final = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
 TRANSFER: Final = "--kv-transfer-config"
+DEVICE_NAME: Final = "device_name"
+"""Where vLLM's MooncakeConnector reads its HCAs, in `kv_connector_extra_config` (mooncake_connector.py:1205)."""
 ROLES: Final = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
@@ -79,10 +83,32 @@ def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that vLLM does not read, or not with the others that are given."""
     if pool.cp > 1:
         yield Unread(f"{pool.key}.cp", "vLLM", "leave it out; `--decode-context-parallel-size` is another thing")
-    transfer = fleet.transfer
-    if pool.role in ROLES and transfer.devices and (transfer.protocol == "tcp" or transfer.backend != "nixl"):
-        reader = "TCP" if transfer.protocol == "tcp" else f"vLLM's {transfer.backend} connector"
-        yield Unread("transfer.devices", reader, "leave it out")
+    if pool.role in ROLES and fleet.transfer.devices:
+        yield from _unread_devices(fleet, pool)
+
+
+def _unread_devices(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
+    """`transfer.devices` where they do not reach the connector. NIXL's come by a variable, Mooncake's in its config."""
+    key, transfer = "transfer.devices", fleet.transfer
+    yield from devices_unread(fleet, pool)
+    if transfer.protocol == "tcp":
+        return
+    if transfer.backend not in CONNECTORS:
+        yield Unread(key, f"vLLM's {transfer.backend} connector", "leave it out")
+    if transfer.backend != "mooncake":
+        return
+    names, own = device_name(fleet), read_words(load("vllm"), pool.args).value(TRANSFER)
+    place = f"{pool.key}.args" if own is not None else "transfer.options"
+    config = _object(own) if own is not None else {"kv_connector": CONNECTORS["mooncake"], **transfer.options}
+    said = [extra.get(DEVICE_NAME, names if own is None else None) for extra in extras(config)]
+    if names not in said:
+        reader = f"vLLM's MooncakeConnector, whose {DEVICE_NAME} {place} sets,"
+        yield Unread(key, reader, f'write one of the two, or "{DEVICE_NAME}": "{names}" there')
+
+
+def device_name(fleet: Fleet) -> str:
+    """The fleet's devices as Mooncake splits them: at each comma, blanks and all (`buildDeviceFilter`)."""
+    return ",".join(fleet.transfer.devices)
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -104,6 +130,8 @@ def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
         extra["backends"] = ["UCX"]
     if transfer.backend == "mooncake":
         extra["mooncake_protocol"] = transfer.protocol
+        if transfer.devices:
+            extra[DEVICE_NAME] = device_name(instance.fleet)
     options = dict(transfer.options)
     extra |= options.pop("kv_connector_extra_config", {})
     return config | {"kv_connector_extra_config": extra} | options
@@ -149,8 +177,8 @@ def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
             env["UCX_TLS"] = "tcp,self"
             if instance.host.startswith("127."):
                 env["UCX_NET_DEVICES"] = "lo"
-    elif transfer.backend == "nixl" and transfer.devices:  # UCX uses every adapter unless told
-        env["UCX_NET_DEVICES"] = ",".join(name if ":" in name else f"{name}:1" for name in transfer.devices)
+    else:
+        env |= ucx_devices(instance.fleet)
     if cpu:  # without these two engines of one host pin the same cores: 38 s for a prefill of 0.1 s
         env |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     return env

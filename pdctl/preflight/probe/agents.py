@@ -49,7 +49,7 @@ class Agent:
     def _start(self) -> "subprocess.Popen[bytes]":
         try:
             host = host_exec(self.want.host)
-            process = host.start(code(self.want.python, BOOTSTRAP), env=environment(self.want.env), stderr=self._log)
+            process = host.start(code(self.want.python, BOOTSTRAP), env=environment(_env(self.want)), stderr=self._log)
         except HostError as error:
             raise AgentError(error.message) from error
         core = archive()
@@ -127,6 +127,13 @@ class Agent:
         status = process.wait()
         lines = [line for line in self.log().splitlines() if line.strip()]
         return f"{self.want.python} ended with status {status}: {lines[-1] if lines else 'it said nothing'}"
+
+
+def _env(want: Want) -> dict[str, str]:
+    """The pool's variables, and what keeps UCX to its devices where an engine would tell NIXL so."""
+    names = [name if ":" in name else f"{name}:1" for name in want.devices]
+    chosen = {"UCX_NET_DEVICES": ",".join(names)} if names and (want.backend, want.protocol) == ("nixl", "rdma") else {}
+    return {**chosen, **want.env}
 
 
 def archive() -> bytes:

@@ -6,7 +6,7 @@ layer, a virtual function). PD2009: none is named, and an engine's own scan take
 
 from collections.abc import Iterator
 
-from pdctl.preflight.rules.common import bare, over_rdma
+from pdctl.preflight.rules.common import named, over_rdma
 from pdctl.preflight.snapshot import Snapshot, label
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome
 
@@ -16,9 +16,9 @@ UNFIT = ("not-an-adapter", "no-device-node", "limited-partition", "gid-unreadabl
 def check(snapshot: Snapshot) -> Iterator[Outcome]:
     """A finding for each unfit device that is named, or one for all that a scan would take."""
     for want, facts in over_rdma(snapshot):
-        wanted = {bare(name) for name in want.devices}
+        wanted = {hca.name for hca in named(want, facts)}
         faults = [item for item in facts.choice.excluded if item.cause != "down"]
-        if wanted:
+        if want.devices:
             bad = [item for item in faults if item.hca in wanted]
             for item in bad:
                 code = "PD2005" if item.cause in UNFIT else "PD2008"

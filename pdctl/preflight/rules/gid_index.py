@@ -7,7 +7,7 @@ one starts and never connects.
 from collections.abc import Iterator
 
 from pdctl.preflight.facts import HostFacts
-from pdctl.preflight.rules.common import bare, over_rdma
+from pdctl.preflight.rules.common import names_or, over_rdma
 from pdctl.preflight.snapshot import Snapshot, label
 from pdctl.preflight.wants import Want
 from pdctl_topology import Port, choose_gid
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
 
 
 def _faults(want: Want, facts: HostFacts, text: str) -> Iterator[tuple[str, str]]:
-    wanted = {bare(name) for name in want.devices} or {hca.name for hca in facts.host.hcas}
+    wanted = names_or(want, facts, [hca.name for hca in facts.host.hcas])
     for hca in facts.host.hcas:
         for port in hca.ports:
             if hca.name in wanted and port.active and port.link_layer == "Ethernet":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pdctl.preflight.rules.common import bare, over_rdma
+from pdctl.preflight.rules.common import names_or, over_rdma
 from pdctl.preflight.snapshot import Snapshot, label
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome
 
@@ -11,7 +11,7 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
     """One outcome over all hosts that use RDMA."""
     layers: dict[str, list[str]] = {}
     for want, facts in over_rdma(snapshot):
-        wanted = {bare(name) for name in want.devices} or set(facts.choice.hcas)
+        wanted = names_or(want, facts, facts.choice.hcas)
         for hca in facts.host.hcas:
             layer = next((port.link_layer for port in hca.ports if port.active), None)
             if hca.name in wanted and layer is not None:

@@ -23,7 +23,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def fleet(engine: str, **changes: Any) -> LoadedFleet:
-    document = yaml.safe_load((EXAMPLES / f"{engine}-cpu.yaml").read_text())
+    name = "tiny-hybrid" if engine == "reference" else f"{engine}-cpu"
+    document = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     for key, value in changes.items():
         document[key] = {**document[key], **value} if isinstance(value, dict) else value
     return parse_fleet(yaml.safe_dump(document).encode(), Path("fleet.yaml"))
@@ -77,6 +78,25 @@ def test_tcp_is_tcp_even_where_there_are_hcas() -> None:
     rdma = fleet("sglang", transfer={"protocol": "rdma", "devices": ["mlx5_0", "mlx5_1"]})
     assert "MC_FORCE_TCP" not in command(rdma, "prefill").env
     assert value(command(rdma, "prefill"), "--disaggregation-ib-device") == "mlx5_0,mlx5_1"
+
+
+@pytest.mark.parametrize("engine", ["reference", "sglang", "vllm"])
+@pytest.mark.parametrize("backend", ["mooncake", "nixl"])
+def test_the_devices_of_the_fleet_reach_what_moves_the_bytes(engine: str, backend: str) -> None:
+    """In the spelling that each of them reads: Mooncake bare names without blanks, UCX names with a port."""
+    devices = ["mlx5_0", "mlx5_1"]
+    loaded = fleet(engine, transfer={"backend": backend, "protocol": "rdma", "devices": devices})
+    for role in ("prefill", "decode"):
+        made = command(loaded, role)
+        if engine == "sglang":
+            assert value(made, "--disaggregation-ib-device") == "mlx5_0,mlx5_1"
+        elif backend == "nixl":
+            assert made.env["UCX_NET_DEVICES"] == "mlx5_0:1,mlx5_1:1"
+        elif engine == "vllm":
+            config = json.loads(value(made, "--kv-transfer-config") or "")
+            assert config["kv_connector_extra_config"]["device_name"] == "mlx5_0,mlx5_1"
+        else:
+            assert value(made, "--transfer-devices") == "mlx5_0,mlx5_1"
 
 
 def test_attention_tp_becomes_the_engines_own_tp() -> None:

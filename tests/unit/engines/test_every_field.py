@@ -51,7 +51,6 @@ ELSEWHERE = {
     "engine": "the choice of the adapter",
     "api_key_env": "`up`, which hands the key over (test_keys)",
 }
-ELSEWHERE_FOR = {("reference", "transfer.devices"): "preflight and its probe"}
 
 
 def document(engine: str, **changes: Any) -> dict[str, Any]:
@@ -120,7 +119,7 @@ HERE = [
     pytest.param(engine, key, changes, id=f"{engine}-{key}")
     for engine in ("reference", "sglang", "vllm")
     for key, changes in fields()
-    if key.removeprefix("pool.") not in ELSEWHERE and (engine, key) not in ELSEWHERE_FOR
+    if key.removeprefix("pool.") not in ELSEWHERE
 ]
 
 

@@ -15,7 +15,7 @@ schema: pdctl.fleet/v1
 name: f
 model: {{path: models/M}}
 engine: {engine}
-transfer: {{backend: {backend}, protocol: rdma{transfer}}}
+transfer: {{backend: {backend}, protocol: {protocol}{transfer}}}
 prefill: {prefill}
 decode: {decode}
 router: {router}
@@ -23,7 +23,8 @@ router: {router}
 
 
 def load(engine: str = "sglang", **changes: str) -> LoadedFleet:
-    fields = {"backend": "nixl", "transfer": "", "prefill": "{}", "decode": "{}", "router": "{}", **changes}
+    fields = {"backend": "nixl", "protocol": "rdma", "transfer": "", "router": "{}"}
+    fields |= {"prefill": "{}", "decode": "{}", **changes}
     return parse_fleet(HEAD.format(engine=engine, **fields).encode(), Path("f.yaml"))
 
 
@@ -219,7 +220,31 @@ def test_a_port_of_unknown_purpose() -> None:
     [
         ("sglang", {"transfer": ", options: {a: 1}"}, "transfer.options: SGLang does not read it"),
         ("vllm", {"decode": "{cp: 2}"}, "decode.cp: vLLM does not read it"),
-        ("vllm", {"backend": "mooncake", "transfer": ", devices: [mlx5_0]"}, "transfer.devices: vLLM's mooncake"),
+        ("vllm", {"backend": "mori", "transfer": ", devices: [mlx5_0]"}, "transfer.devices: vLLM's mori connector"),
+        ("vllm", {"protocol": "tcp", "transfer": ", devices: [mlx5_0]"}, "transfer.devices: TCP does not read it"),
+        ("reference", {"protocol": "tcp", "transfer": ", devices: [mlx5_0]"}, "transfer.devices: TCP does not read it"),
+        (
+            "sglang",
+            {"backend": "nixl", "transfer": ", devices: [mlx5_0]", "decode": "{env: {UCX_NET_DEVICES: 'mlx5_1:1'}}"},
+            "transfer.devices: UCX, for decode.env sets UCX_NET_DEVICES to others, does not read it",
+        ),
+        (
+            "vllm",
+            {
+                "backend": "mooncake",
+                "transfer": ", devices: [mlx5_0], options: {kv_connector_extra_config: {device_name: mlx5_1}}",
+            },
+            "transfer.devices: vLLM's MooncakeConnector, whose device_name transfer.options sets, does not",
+        ),
+        (
+            "vllm",
+            {
+                "backend": "mooncake",
+                "transfer": ", devices: [mlx5_0]",
+                "decode": '{args: [--kv-transfer-config, \'{"kv_connector": "MooncakeConnector"}\']}',
+            },
+            "transfer.devices: vLLM's MooncakeConnector, whose device_name decode.args sets, does not",
+        ),
         ("reference", {"decode": "{devices: ['0']}"}, "decode.devices: the reference engine does not read it"),
         (
             "reference",

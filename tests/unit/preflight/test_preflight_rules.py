@@ -13,7 +13,7 @@ from pdctl.preflight.facts import Distribution, HostFacts, Software, facts_of
 from pdctl.preflight.rules import RULES, judge
 from pdctl.preflight.rules.mtu import roce_mtu
 from pdctl.preflight.snapshot import Snapshot, Unread
-from pdctl.preflight.wants import RouterWant, Want, this_host, wants_of
+from pdctl.preflight.wants import RouterWant, Want, named_here, this_host, wants_of
 from pdctl.report import make_report
 from pdctl_topology import FolderTree, choose, read_host
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Skipped
@@ -36,8 +36,9 @@ def facts(root: Path, name: str = "", **changes: Any) -> HostFacts:
     return msgspec.structs.replace(plain, **{"locked_bytes": math.inf, "listening": frozenset(), **changes})
 
 
-def want(**changes: Any) -> Want:
-    return msgspec.structs.replace(WANT, **changes)
+def want(devices: tuple[str, ...] = (), **changes: Any) -> Want:
+    one = msgspec.structs.replace(WANT, **changes)
+    return msgspec.structs.replace(one, named=named_here(one.backend, devices)) if devices else one
 
 
 def snapshot(*pairs: tuple[Want, HostFacts], software: Software | None = None, router: RouterWant | None = None):
@@ -85,9 +86,9 @@ def test_a_misspelt_device_is_named_with_those_that_exist(roce: Path):
 
 
 @pytest.mark.code("PD2015")
-def test_sglang_takes_no_port_in_a_device_name(roce: Path):
-    assert codes(snapshot((want(devices=("mlx5_0:1",), engine="sglang"), facts(roce)))) == {"PD2015"}
-    assert codes(snapshot((want(devices=("mlx5_0:1",), engine="vllm"), facts(roce)))) == set()
+def test_mooncake_takes_no_port_in_a_device_name_and_ucx_wants_one(roce: Path):
+    assert codes(snapshot((want(devices=("mlx5_0:1",)), facts(roce)))) == {"PD2015"}
+    assert codes(snapshot((want(devices=("mlx5_0:1",), backend="nixl"), facts(roce)))) == set()
 
 
 @pytest.mark.parametrize(

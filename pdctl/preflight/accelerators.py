@@ -1,0 +1,116 @@
+"""Accelerators that engines of a fleet take on one host: by `devices`, by the variable, by the engine's own flags.
+
+Where nothing is said an engine takes the first ones, however many other engines of the host do the same.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from pdctl.flags import Reading
+from pdctl_topology import Host
+
+if TYPE_CHECKING:
+    from pdctl.fleet.loaded import LoadedFleet
+    from pdctl.fleet.model import Pool
+
+VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+SIZES: Final[Mapping[str, tuple[str, ...]]] = {
+    # attention data parallelism cuts the ranks that --tp-size counts; without it each replica has ranks of its own
+    "sglang": ("--tp-size", "--pp-size"),
+    "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size-local"),
+}
+"""Flags whose values multiply to the ranks of one engine, where they stand in `args`."""
+SHARE: Final = {"sglang": "--mem-fraction-static", "vllm": "--gpu-memory-utilization"}
+"""How much of an accelerator's memory an engine takes; two that leave each other room share one."""
+
+
+class Placed(Struct, frozen=True):
+    """One engine on a host. `visible`: what it is shown, None for all; `ranks`: how many of those it takes."""
+
+    name: str
+    ranks: int
+    visible: tuple[str, ...] | None
+    source: str
+    first: int = 0
+    step: int = 1
+    share: float | None = None
+
+    def taken(self, host: Host) -> tuple[int, ...] | None:
+        """Numbers of the host's accelerators, in the order of its ranks; those it does not have are beyond the last.
+
+        None where one is named in a way that cannot be looked up: a slice (MIG), a UUID that no driver told.
+        """
+        if self.visible is None:
+            shown: list[int] = list(range(max(len(host.gpus), self.first + self.step * self.ranks)))
+        else:
+            known = {gpu.uuid: gpu.index for gpu in host.gpus if gpu.uuid}
+            numbers = [int(one) if one.isdigit() else known.get(one) for one in self.visible]
+            shown = [number for number in numbers if number is not None]
+            if len(shown) < len(numbers):
+                return None
+        return tuple(shown[self.first :: self.step][: self.ranks])
+
+    @property
+    def wanted(self) -> str:
+        """What it is given, in words."""
+        return f"{self.name}: {'all' if self.visible is None else ', '.join(self.visible)}"
+
+
+def placed_on(loaded: "LoadedFleet", pool: "Pool", host: str, reading: Reading) -> tuple[Placed, ...]:
+    """The engines of a pool on a host, none for what runs on CPUs."""
+    engine = pool.engine or loaded.fleet.engine
+    if engine not in SIZES or _number(reading, "--nnodes", 1) > 1 or _on_cpu(pool, reading):
+        return ()
+    visible, source = _visible(loaded, pool)
+    share = reading.value(SHARE[engine])
+    first, step = _number(reading, "--base-gpu-id", 0), _number(reading, "--gpu-id-step", 1)
+    here = [name for index, name in enumerate(pool.members) if pool.place(index)[0] == (host or "localhost")]
+    ranks = _ranks(pool, engine, reading)
+    taken = float(share) if share is not None and re.fullmatch(r"[01]?\.?\d+", share) else None
+    return tuple(Placed(name, ranks, visible, source, first, max(1, step), taken) for name in here)
+
+
+def _on_cpu(pool: "Pool", reading: Reading) -> bool:
+    return reading.value("--device") == "cpu" or pool.env.get("VLLM_TARGET_DEVICE") == "cpu"
+
+
+def _visible(loaded: "LoadedFleet", pool: "Pool") -> tuple[tuple[str, ...] | None, str]:
+    """What the engine is shown and where that is written; a variable of the pool goes before `devices`."""
+    for name in VISIBLE:
+        if name in pool.env:
+            return _listed(pool.env[name]), f"{loaded.where(f'{pool.key}.env.{name}')} {name}"
+    if pool.devices:
+        return tuple(pool.devices), loaded.where(f"{pool.key}.devices")
+    return None, loaded.where(pool.key)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _ranks(pool: "Pool", engine: str, reading: Reading) -> int:
+    """Ranks of one engine: the fields' product, or a flag's in its place."""
+    tp, pp, *local = SIZES[engine]
+    ranks = _number(reading, tp, pool.tp if engine == "sglang" else pool.attn_tp) * _number(reading, pp, pool.pp)
+    if engine == "vllm":
+        return ranks * _number(reading, local[0], _number(reading, "--data-parallel-size", pool.dp))
+    apart = reading.last("--enable-dp-attention") is None and pool.dp == 1
+    return ranks * (_number(reading, "--dp-size", 1) if apart else 1)
+
+
+def _number(reading: Reading, flag: str, otherwise: int) -> int:
+    value = reading.value(flag)
+    return int(value) if value is not None and value.isdigit() else otherwise
+
+
+def together(taken: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Pairs of engines that take an accelerator both, and which."""
+    names = list(taken)
+    for place, one in enumerate(names):
+        for other in names[place + 1 :]:
+            both = tuple(sorted(set(taken[one]) & set(taken[other])))
+            if both:
+                yield one, other, both
