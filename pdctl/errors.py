@@ -56,6 +56,10 @@ class MalformedConfigError(ConfigError):
     """A config with a value that no engine would take: unusable, where one that is merely unknown is not."""
 
 
+class UnknownDraftError(ConfigError):
+    """A draft model whose config.json is not here: the model's own buffers are known all the same."""
+
+
 class GateError(PdctlError):
     """A gate of `up` did not open, or the fleet is not what was asked for."""
 

@@ -1,7 +1,8 @@
 """Convert and check published launch recipes: `python tools/check_recipes.py RECIPES --models DIR`.
 
 RECIPES is a folder or a .tar.gz of YAML files. DIR holds one folder a model with its config.json, named as in `MODELS`
-below. Prints a table by model and engine, then every error, why layouts are unknown, and what the conversions left out.
+below, and one a draft model that recipes name: kimi_k3_dspark for Inferact/Kimi-K3-DSpark. Prints a table by model and
+engine, then every error, why layouts are unknown, and what the conversions left out.
 Exit 3 for an error.
 """
 
@@ -104,7 +105,7 @@ def _one(result: Result, file: str, name: str, launch: Converted, models: Path) 
         result.errors.append((name, "", f"no config for {spoken[0]}"))
         return
     text = json.dumps(launch.fleet, indent=1).encode()
-    options = Options(platform=launch.platform, model=models / folder)
+    options = Options(platform=launch.platform, model=models / folder, draft=_draft(launch, models))
     try:
         report = check_fleet(parse_fleet(text, Path(name)), options)
     except PdctlError as error:
@@ -113,6 +114,14 @@ def _one(result: Result, file: str, name: str, launch: Converted, models: Path) 
         result.errors.append((name, error.code, str(error)))
         return
     _count(result, row, name, report)
+
+
+def _draft(launch: Converted, models: Path) -> Path | None:
+    """The folder of the draft model that a recipe names, where DIR has one."""
+    text = json.dumps(launch.fleet).replace("\\", "")
+    named = re.search(r'speculative-(?:config", "\{[^}]*?"model": ?|draft-model-path", )"([^"]+)', text)
+    folder = models / re.sub(r"[^a-z0-9]+", "_", named[1].rsplit("/", 1)[-1].lower()) if named else None
+    return folder if folder is not None and (folder / "config.json").is_file() else None
 
 
 def _count(result: Result, row: Row, name: str, report: Report) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from pdctl.check import connectors
 from pdctl.check.flag_rules.unjudged import swapped_by
@@ -17,7 +17,7 @@ from pdctl.derive.config import Config
 from pdctl.derive.flags import apply, apply_environment, apply_options
 from pdctl.derive.source import read_config, with_draft
 from pdctl.engines.models import is_there, missing, require_builtin
-from pdctl.errors import ConfigError, MalformedConfigError
+from pdctl.errors import ConfigError, MalformedConfigError, UnknownDraftError
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.layout.manifest import Engine, Role
 from pdctl_transfer.rules import Evidence, Finding, Side
@@ -29,7 +29,17 @@ SIZES = ("tp", "pp", "dp", "cp")
 """Sizes that the file leaves out are 1 by pdctl, and not the engine's."""
 
 
-def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path | None = None) -> Iterator[Group]:
+class Elsewhere(Struct, frozen=True):
+    """Folders to read configs from instead of where the fleet file says that they lie."""
+
+    model: Path | None = None
+    draft: Path | None = None
+
+
+NOWHERE = Elsewhere()
+
+
+def fleet_groups(loaded: LoadedFleet, platform: str | None = None, elsewhere: Elsewhere = NOWHERE) -> Iterator[Group]:
     """One group a prefill or decode pool that has replicas.
 
     A model whose layout is not known makes the group's `unknown`. Raises ConfigError for a config that cannot be read,
@@ -37,19 +47,26 @@ def fleet_groups(loaded: LoadedFleet, platform: str | None = None, model: Path |
     """
     for pool in (*loaded.pools("prefill"), *loaded.pools("decode")):
         if pool.members:
-            yield _group(loaded, pool, platform, model)
+            yield _group(loaded, pool, platform, elsewhere)
 
 
-def derive_pool(loaded: LoadedFleet, pool: Pool, platform: str | None = None, model: Path | None = None) -> Derived:
+def derive_pool(
+    loaded: LoadedFleet, pool: Pool, platform: str | None = None, elsewhere: Elsewhere = NOWHERE
+) -> Derived:
     """The layout of one engine of the pool, each value with its line in the fleet file."""
-    return derive(_request(loaded, pool, platform, model))
+    return derive(_request(loaded, pool, platform, elsewhere))
 
 
-def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | None) -> Group:
+def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, elsewhere: Elsewhere) -> Group:
     role: Role = "prefill" if pool.role == "prefill" else "decode"
-    request = _request(loaded, pool, platform, model)
+    request = _request(loaded, pool, platform, elsewhere)
+    draft = None
     try:
-        derived = derive(request)
+        try:
+            derived = derive(request)
+        except UnknownDraftError as error:
+            draft = error.message
+            derived = derive(structs.replace(request, without_draft=True))
     except MalformedConfigError:
         raise
     except ConfigError as error:
@@ -62,7 +79,7 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | 
         evidence = (line, Evidence(error.where or "config.json", error.message))
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
         return Group(role, pool.name, tuple(pool.members), blocked=(finding,), stated=of_pool(loaded, pool))
-    group = _made(loaded, pool, request, derived)
+    group = structs.replace(_made(loaded, pool, request, derived), draft=draft)
     swap = swapped_by(request.engine, group.words)
     if swap is None:
         return group
@@ -117,9 +134,9 @@ def _sources(loaded: LoadedFleet, pool: Pool) -> dict[str, Evidence]:
     return {name: Evidence(line, "") for name, line in lines.items()}
 
 
-def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path | None) -> Request:
+def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, elsewhere: Elsewhere) -> Request:
     engine = pool.engine or loaded.fleet.engine
-    config, source = model_config(loaded, engine, model)
+    config, source = model_config(loaded, engine, elsewhere.model)
     keys = {
         "tp": "attn_tp",
         "pp": "pp",
@@ -159,7 +176,8 @@ def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, model: Path 
     request = apply_options(request, options, pool.args, loaded.where("transfer.options"))
     lines = {name: loaded.where(f"{pool.key}.env.{name}") for name in pool.env}
     request = apply_environment(request, pool.env, lines)
-    return with_draft(apply(request, pool.args, arg_places(loaded, pool)))
+    draft = elsewhere.draft or (Path(loaded.draft_path).expanduser() if loaded.draft_path else None)
+    return with_draft(apply(request, pool.args, arg_places(loaded, pool)), draft)
 
 
 def arg_places(loaded: LoadedFleet, pool: Pool) -> list[str]:

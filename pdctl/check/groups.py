@@ -27,6 +27,8 @@ class Group(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     unknown: str | None = None
     """Why the layout is not known, where it is not: `sides` then say settings alone, and no rule looks at buffers."""
+    draft: str | None = None
+    """Why the draft's buffers are not known, where they are not: the layout is the target's alone."""
     outcomes: tuple[Outcome, ...] = ()
     """What was found out about the group besides its pairs: a live layout that is not the derived one."""
     words: tuple[Word, ...] = ()

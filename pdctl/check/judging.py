@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
+from pdctl.check.drafts import check_drafts
 from pdctl.check.flag_rules import judge_flags
 from pdctl.check.groups import Group
 from pdctl.report import Judgement
@@ -29,7 +30,7 @@ def _judgement(prefill: Group, decode: Group, backend: str | None, prove: bool) 
         outcomes: tuple[Outcome, ...] = (unknown, *judge_settings(pair), *judge_flags(prefill, decode))
         outcomes = tuple(_everywhere(outcome, prefill, decode) for outcome in outcomes)
         return Judgement(prefill.name, decode.name, *members, outcomes)
-    outcomes = (*judge(pair), *judge_flags(prefill, decode))
+    outcomes = (*judge(pair), *check_drafts(pair, prefill.draft, decode.draft), *judge_flags(prefill, decode))
     if prove:
         from pdctl.check.proofs import proved
 

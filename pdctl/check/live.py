@@ -55,6 +55,7 @@ def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group
             sides=(side,),
             blocked=(),
             unknown=None,
+            draft=None,
             outcomes=_drifted(group, side, place),
         )
 

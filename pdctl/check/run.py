@@ -34,6 +34,7 @@ class Options(Struct, frozen=True):
     backend: str | None = None
     platform: str | None = None
     model: Path | None = None
+    draft: Path | None = None
     live: bool = False
     prove: bool = False
     ignore: frozenset[str] = frozenset()
@@ -84,7 +85,7 @@ class _Input(Struct, frozen=True):
 def _read(path: Path, options: Options) -> _Input:
     data, path = read_bytes(path), shown(path)
     if is_manifest(data):
-        given = {"--platform": options.platform, "--model": options.model}
+        given = {"--platform": options.platform, "--model": options.model, "--draft": options.draft}
         unused = [option for option, value in given.items() if value]
         notes = (f"{path.name} is a manifest: {' and '.join(unused)} cannot change it",) if unused else ()
         return _Input((manifest_group(data, path),), notes=notes)
@@ -97,12 +98,12 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.exposed import exposed
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
     from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
-    from pdctl.check.fleets import fleet_groups
+    from pdctl.check.fleets import Elsewhere, fleet_groups
     from pdctl.check.releases import unknown
     from pdctl.engines.refusals import refuse
 
     doubts = refuse(loaded)
-    groups = tuple(fleet_groups(loaded, options.platform, options.model))
+    groups = tuple(fleet_groups(loaded, options.platform, Elsewhere(options.model, options.draft)))
     where = loaded.where("transfer.options.engine_id")
     outcomes: tuple[Outcome, ...] = (
         *doubts,

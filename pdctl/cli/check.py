@@ -25,6 +25,10 @@ def command(
         Path | None,
         typer.Option(metavar="DIR", help="Folder with the config.json, where a fleet's model lies elsewhere."),
     ] = None,
+    draft: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder with the draft model's config.json, where it lies elsewhere."),
+    ] = None,
     pre: Annotated[bool, typer.Option("--pre", help="Only what needs nothing running (as without --live).")] = False,
     live: Annotated[
         bool, typer.Option("--live", help="Read the layouts that the fleet's running engines report.")
@@ -54,7 +58,7 @@ def command(
     from pdctl.cli.common import given_or_here, known_backend
     from pdctl.report import emit, exit_status
 
-    options = Options(known_backend(backend), platform, model, live, prove, _codes(" ".join(ignore or ())))
+    options = Options(known_backend(backend), platform, model, draft, live, prove, _codes(" ".join(ignore or ())))
     report = check([first or Path(given_or_here(None)), *([second] if second else [])], options)
     emit(report, output)
     return exit_status(report, fail_on)

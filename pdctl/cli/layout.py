@@ -5,7 +5,7 @@ import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from pdctl.cli.output import note, result
 from pdctl.derive import ENGINES, PLATFORMS, Derived, Request, derive
 from pdctl.errors import FindingsError, InputError
 from pdctl.redact import clean_json, clean_line
+
+if TYPE_CHECKING:
+    from pdctl.check.fleets import Elsewhere
 
 #: Columns where the output is not a terminal.
 PIPED = 120
@@ -57,6 +60,10 @@ def command(
     speculative: Annotated[
         str | None, typer.Option(help='Speculative decoding, such as \'{"algorithm": "EAGLE"}\'.', metavar="JSON")
     ] = None,
+    draft: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the draft model's config.json, where it lies elsewhere.", metavar="DIR"),
+    ] = None,
     output: Annotated[Form, typer.Option("--output", "-o", help="table or json.")] = Form.table,
 ) -> int:
     """Print the layout of one side: every buffer that takes part in the transfer, and how it is cut over the ranks.
@@ -64,6 +71,7 @@ def command(
     Three forms: --engine with --role and --model; a FLEET file with --role; a MANIFEST file. Exit status: 0 printed,
     2 unusable input or a side that would not start, 3 a manifest that contradicts itself.
     """
+    from pdctl.check.fleets import Elsewhere
     from pdctl.check.inputs import is_manifest, read_bytes
     from pdctl.cli.common import known_backend
     from pdctl.derive.connectors import BACKENDS
@@ -82,7 +90,7 @@ def command(
     if engine is not None:
         if target is not None:
             raise InputError(f"--engine derives a layout; what is {target} for?", where="pdctl layout")
-        derived = _derive(engine, role, model, given, platform, flags)
+        derived = _derive(engine, role, model, draft, given, platform, flags)
     elif target is None:
         raise InputError(
             "nothing to lay out",
@@ -91,11 +99,12 @@ def command(
         )
     elif not is_manifest(data := read_bytes(Path(target))):
         _refuse_given({**given, "engine flags": flags or None}, "the fleet file says")
-        derived = _of_fleet(data, Path(target), role, pool, model, platform)
+        derived = _of_fleet(data, Path(target), role, pool, Elsewhere(Path(model) if model else None, draft), platform)
     else:
         unused = {
             "--role": role,
             "--model": model,
+            "--draft": draft,
             "--pool": pool,
             "--platform": platform,
             "engine flags": flags or None,
@@ -114,7 +123,13 @@ def _split(words: list[str], *, derives: bool) -> tuple[str | None, list[str]]:
 
 
 def _derive(
-    engine: str, role: Role | None, model: str | None, given: dict[str, Any], platform: str | None, flags: list[str]
+    engine: str,
+    role: Role | None,
+    model: str | None,
+    draft: Path | None,
+    given: dict[str, Any],
+    platform: str | None,
+    flags: list[str],
 ) -> Derived:
     from pdctl.derive.flags import apply, refuse_other_role, refuse_words
     from pdctl.derive.source import with_draft
@@ -145,7 +160,7 @@ def _derive(
         note(f"note: {text}")
     request = apply(request, flags)
     refuse_other_role(request)
-    return derive(with_draft(request))
+    return derive(with_draft(request, draft))
 
 
 def _config(model: str, engine: str) -> tuple[Any, str]:
@@ -178,7 +193,7 @@ def _speculative(text: str | None) -> dict[str, Any] | None:
 
 
 def _of_fleet(
-    data: bytes, path: Path, role: Role | None, pool: str | None, model: str | None, platform: str | None
+    data: bytes, path: Path, role: Role | None, pool: str | None, elsewhere: "Elsewhere", platform: str | None
 ) -> Derived:
     from pdctl.check.fleets import derive_pool
     from pdctl.cli.common import usable
@@ -193,7 +208,7 @@ def _of_fleet(
         raise InputError(f"found {pool}, but the {role.value} pools are {names}", where="--pool")
     if len(pools) > 1:
         raise InputError(f"the {role.value} pools are {names}", where="--pool", hint="say which: --pool NAME")
-    return derive_pool(loaded, pools[0], platform, Path(model) if model else None)
+    return derive_pool(loaded, pools[0], platform, elsewhere)
 
 
 def _of_manifest(data: bytes, source: str) -> Derived:

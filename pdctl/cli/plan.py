@@ -77,6 +77,9 @@ def _only(role: "Role", groups: "list[Group]", where: str) -> "Manifest":
         for outcome in group.blocked:
             if isinstance(outcome, Finding):
                 raise FindingsError(f"{group.name} has no layout: {outcome.params['what']}", code=outcome.code)
+        for reason, code in ((group.unknown, "PD1034"), (group.draft, "PD1053")):
+            if reason:
+                raise FindingsError(f"{group.name}: {reason}: a plan would leave buffers out", code=code)
     if len(found) > 1:
         names = ", ".join(group.name for group in found)
         hint = f"write the layout of one with `pdctl layout FLEET --role {role} --pool NAME -o json`, and plan that"

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdctl.derive import architectures
+from pdctl.derive import architectures, drafts
 from pdctl.derive.config import Config
 from pdctl.derive.defaults import notes
 from pdctl.derive.request import Derived, Request
@@ -35,7 +35,7 @@ def derive(request: Request) -> Derived:
     build: Callable[[Request], Derived] = import_module(f"pdctl.derive.{request.engine}").build
     derived = build(request)
     assumed = notes(Config(request.config, request.config_source)) if request.engine != "reference" else ()
-    assumed += architectures.notes(request)
+    assumed += architectures.notes(request) + drafts.assumed(request)
     return replace(derived, notes=(*derived.notes, *assumed)) if assumed else derived
 
 

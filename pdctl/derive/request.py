@@ -35,6 +35,8 @@ class Request(Struct, frozen=True, kw_only=True):
     flags: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
     engine_version: str | None = None
+    without_draft: bool = False
+    """Leave a draft's buffers out: its config is not here, and the model's own are wanted all the same."""
 
     @property
     def attn_tp(self) -> int:

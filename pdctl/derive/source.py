@@ -7,13 +7,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from pdctl.derive.drafts import draft_named
 from pdctl.derive.request import Request
 from pdctl.errors import ConfigError
 from pdctl.inputs import is_file, read_input
 
 MAX_BYTES: Final = 16 << 20
-#: Where speculative settings name a draft model of its own.
-DRAFT_PATHS: Final = ("draft_model_path", "speculative_draft_model_path", "model")
 
 
 def read_config(folder: Path) -> tuple[Mapping[str, Any], str]:
@@ -53,12 +52,15 @@ def with_quantization(config: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {**config, "quantization_config": {"quantization": part}} if isinstance(part, dict) else config
 
 
-def with_draft(request: Request) -> Request:
-    """The request with the config of the draft model that its speculative settings name, if that is a folder here."""
-    spoken = request.speculative or {}
-    for key in DRAFT_PATHS:
-        named = spoken.get(key)
-        if isinstance(named, str) and is_file(Path(named).expanduser() / "config.json"):
-            config, _ = read_config(Path(named).expanduser())
-            return replace(request, speculative={**spoken, "draft_config": config})
-    return request
+def with_draft(request: Request, folder: Path | None = None) -> Request:
+    """The request with the config of the draft model: from `folder`, else where its speculative settings name it here.
+
+    Settings that name no model take none. Raises ConfigError where `folder` has no config.json.
+    """
+    if (name := draft_named(request.speculative)) is None:
+        return request
+    place = folder or Path(name).expanduser()
+    if folder is None and not is_file(place / "config.json"):
+        return request
+    config, _ = read_config(place)
+    return replace(request, speculative={**(request.speculative or {}), "draft_config": config})

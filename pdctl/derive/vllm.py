@@ -7,12 +7,10 @@ Read from vLLM 0.32.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from pdctl.derive import buffers
 from pdctl.derive.compared import compared
 from pdctl.derive.config import Config
-from pdctl.derive.drafts import draft_geometry, drafted_tokens
+from pdctl.derive.drafts import drafted_tokens
 from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
 from pdctl.derive.flag_tables import CONNECTOR
 from pdctl.derive.geometry import Geometry, Gqa, Mla, Recurrent
@@ -21,6 +19,7 @@ from pdctl.derive.refusal import refuse_groups, refuse_undivided
 from pdctl.derive.request import Derived, Request
 from pdctl.derive.shapes import Buffer, Pool, component, entries
 from pdctl.derive.stages import partition
+from pdctl.derive.vllm_draft import draft_pools
 from pdctl.errors import InputError
 from pdctl.versions import PINNED
 from pdctl_transfer.layout.manifest import Engine, Group, Manifest, Model, Parallel, Stage, Transfer
@@ -55,7 +54,7 @@ def build(request: Request) -> Derived:
     _refuse_unknown(geometry, config)
     settings = _Settings(request, config, geometry)
     target = _pools(geometry, settings)
-    drafts = _drafts(request, config, geometry, settings)
+    drafts = draft_pools(request, config, geometry, settings.kv_dtype, lambda one: _pools(one, settings))
     refuse_undivided([*target, *drafts.values()], request.attn_tp, config.source)
     ranges = partition(
         geometry.num_layers,
@@ -260,16 +259,6 @@ def _pools(geometry: Geometry, settings: _Settings) -> list[Pool]:
         page = buffers.rows("index_k", with_index, 1, block * (index.dim + index.dim // 128 * 4))
         found.append(Pool(kind="dsa", index_space="page", buffers=(page,)))
     return found
-
-
-def _drafts(request: Request, config: Config, target: Geometry, settings: _Settings) -> dict[str, Pool]:
-    draft = draft_geometry(request, config, target)
-    if draft is None:
-        return {}
-    layers = tuple(target.num_layers + layer for layer in draft.attention_layers)
-    index = replace(draft.index, shared=frozenset()) if draft.index else None
-    moved = replace(draft, full=layers, sliding=None, recurrent=None, index=index)
-    return {pool.kind: pool for pool in _pools(moved, settings)}
 
 
 def _refuse_unknown(geometry: Geometry, config: Config) -> None:

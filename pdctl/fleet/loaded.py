@@ -52,6 +52,14 @@ class LoadedFleet(Struct, frozen=True):
     def model_path(self) -> str:
         """The model's path; a relative one that exists beside the fleet file is taken from there."""
         path = self.fleet.model.path
+        return path if path.startswith("builtin:") else self._beside(path)
+
+    @property
+    def draft_path(self) -> str | None:
+        """The folder with the draft model's config, found as the model's is; None where none is handed in."""
+        path = self.fleet.model.draft
+        return self._beside(path) if path else None
+
+    def _beside(self, path: str) -> str:
         beside = self.path.parent / path
-        is_there = is_folder(beside) or is_file(beside)
-        return str(beside) if is_there and not path.startswith("builtin:") else path
+        return str(beside) if is_folder(beside) or is_file(beside) else path

@@ -41,6 +41,10 @@ class Model(Section):
 
     path: str = Field(description="A folder with a config.json, a name the engine resolves, or `builtin:NAME`.")
     name: str | None = Field(default=None, description="The served name; the last part of `path` unless given.")
+    draft: str | None = Field(
+        default=None,
+        description="A folder with the draft model's config.json, where `speculative` names one elsewhere.",
+    )
 
     @property
     def served_name(self) -> str:

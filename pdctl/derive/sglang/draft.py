@@ -4,15 +4,18 @@ Their ids continue the target's: a draft's distinct ids, in their order, become 
 `num_hidden_layers + 1`, … within each component.
 """
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from pdctl.derive.config import Config
-from pdctl.derive.drafts import draft_geometry
+from pdctl.derive.drafts import algorithm, draft_geometry
 from pdctl.derive.geometry import Geometry
 from pdctl.derive.request import Request
-from pdctl.derive.sglang import pools
+from pdctl.derive.sglang import facts, pools
 from pdctl.derive.sglang.settings import Settings
 from pdctl.derive.shapes import Pool
+from pdctl.errors import ConfigError
 
 
 def draft_pools(request: Request, config: Config, target: Geometry, settings: Settings) -> dict[str, Pool]:
@@ -22,11 +25,31 @@ def draft_pools(request: Request, config: Config, target: Geometry, settings: Se
     draft = draft_geometry(request, config, target)
     if draft is None:
         return {}
+    _refuse_other_width(request)
     first = target.num_layers
-    layers = tuple(first + layer for layer in draft.attention_layers)
+    layers = tuple(first + layer for layer in _transferred(request, draft))
     found = [pools.kv_pool(layers, draft.attention, settings)]
     if draft.index is not None:
         found = pools.with_index(found, layers, draft.index.dim, frozenset(), settings)
     if draft.qsa is not None:
         found += pools.qsa_pools(replace(draft.qsa, layers=layers), first + len(layers), settings)
     return {pool.kind: pool for pool in found}
+
+
+def _transferred(request: Request, draft: Geometry) -> tuple[int, ...]:
+    """Layers of the draft that travel: a sliding pool of its own would not, and most classes have one pool for all."""
+    own = (request.speculative or {}).get("draft_config")
+    names = own.get("architectures") if isinstance(own, Mapping) else None
+    apart = draft.sliding is not None and draft.sliding.attention != draft.attention
+    return draft.full if apart or not facts.SPLITS_SLIDING.isdisjoint(names or ()) else draft.attention_layers
+
+
+def _refuse_other_width(request: Request) -> None:
+    """Dense drafts of a model of its own leave context parallelism: they are cut over all ranks, the target is not.
+
+    SGLang 0.5.23, runtime_context.py:489 and speculative/draft_parallel.py.
+    """
+    name = algorithm(request.speculative or {})
+    if request.cp > 1 and request.dp == 1 and name in ("EAGLE3", "DFLASH", "DSPARK"):
+        where = request.origins.get("speculative", "--speculative")
+        raise ConfigError(f"{name} under context parallelism is cut over other ranks than its target", where=where)
