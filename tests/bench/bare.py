@@ -16,19 +16,12 @@ import numpy as np
 
 from pdctl_transfer.fabric.base import Blocks, Deadline, finish
 from pdctl_transfer.plan import RankId, bind, make_plan
+from pdctl_transfer.region import Region
 from tests.bench.shape import Shape, manifest
 
 BATCH = 1024
 """Blocks of a synchronous call, as engines send their slices."""
 LIMIT_S = 120.0
-
-
-class Region(NamedTuple):
-    """The memory of one entry of one rank."""
-
-    base: int
-    items: int
-    item_len: int
 
 
 class End(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pdctl_transfer.plan import Binding, Blocks, Plan, RankId, bind, make_plan
+from pdctl_transfer.region import Region
 from tests.bench.harness import Row, at_least, at_most, cpu_seconds, plain
 from tests.oracle.installed import sglang_python
 from tests.unit.layout.build import kv, single
@@ -19,12 +20,6 @@ LAYERS, HEADS, PAGE, HEAD_BYTES = 25, 8, 16, 256  # 800 blocks a page
 BLOCKS_A_PAGE = 2 * LAYERS * PAGE
 PAGES = 1_000_000 // BLOCKS_A_PAGE
 SRC_TP, DST_TP = 4, 1
-
-
-class Region(NamedTuple):
-    base: int
-    items: int
-    item_len: int
 
 
 class Case(NamedTuple):

@@ -1,11 +1,12 @@
 """What a probe moves: the blocks of the real plan between one rank of each side, for as many pages as fit a budget."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from pdctl_transfer.layout.algebra import item_len
 from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.region import Region
 
 if TYPE_CHECKING:
     from pdctl_transfer.plan import Plan, RankId
@@ -29,12 +30,6 @@ class Load(Struct, frozen=True):
     def total(self) -> int:
         """Bytes that are moved."""
         return sum(self.length)
-
-
-class _Region(NamedTuple):
-    base: int
-    items: int
-    item_len: int
 
 
 def load_of(prefill: Manifest, decode: Manifest) -> Load:
@@ -67,7 +62,7 @@ def _bound(part: "Plan", prefill: Manifest, decode: Manifest, source: "RankId", 
     return Load(blocks.src.tolist(), blocks.dst.tolist(), blocks.length.tolist(), src_bytes, dst_bytes, words)
 
 
-def _regions(manifest: Manifest, pp: int, items: int) -> tuple[list[_Region], int]:
+def _regions(manifest: Manifest, pp: int, items: int) -> tuple[list[Region], int]:
     """The regions of a rank, one after another from offset 0, and their sum."""
     stage = next(stage for stage in manifest.stages if stage.pp_rank == pp)
     regions, at = [], 0
@@ -75,7 +70,7 @@ def _regions(manifest: Manifest, pp: int, items: int) -> tuple[list[_Region], in
         count = _count(component.index_space, items)
         for entry in component.entries:
             length = item_len(entry, manifest.parallel.attn_tp)
-            regions.append(_Region(at, count, length))
+            regions.append(Region(at, count, length))
             at += count * length
     return regions, at
 

@@ -1,45 +1,41 @@
 """Bound plans move real memory: each byte of each item arrives, nothing else changes, runs become single blocks."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pdctl_transfer.errors import BindError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.pairing import locate, pair_entries
 from pdctl_transfer.plan import Blocks, RankId, bind, make_plan
 from pdctl_transfer.plan.expected import held_units
+from pdctl_transfer.region import Region
 from tests.unit.layout.build import component, entry, groups, kv, replicated, single
 from tests.unit.plan.layouts import Sides, sides
 
 ITEMS = 5
 
 
-class Region(NamedTuple):
-    base: int
-    items: int
-    item_len: int
-
-
 class Memory:
     """One rank's pools in one address space, at an address that no other rank uses."""
 
-    def __init__(self, side: Manifest, rank: RankId, base: int, items: int = ITEMS) -> None:
+    def __init__(self, side: Manifest, rank: RankId, base: int, items: int = ITEMS, gap: int = 0) -> None:
         self.base = base
         self.regions = []
         for located in locate(side):
             if located.place.pp == rank.pp:
-                self.regions.append(Region(base, items, located.entry.item_len))
-                base += items * located.entry.item_len + 3  # unaligned: regions need not be neighbours
+                step = located.entry.item_len + gap
+                self.regions.append(Region(base, items, located.entry.item_len, stride=gap and step))
+                base += items * step + 3  # unaligned: regions need not be neighbours
         self.data = np.zeros(base - self.base, dtype=np.int64)
 
     def items(self, index: int) -> np.ndarray:
         region = self.regions[index]
         start = region.base - self.base
-        return self.data[start : start + region.items * region.item_len].reshape(region.items, -1)
+        whole = self.data[start : start + region.items * region.step].reshape(region.items, region.step)
+        return whole[:, : region.item_len]
 
 
 def ranks(side: Manifest) -> list[RankId]:
@@ -58,16 +54,17 @@ def content(located, tp: int, rank: int, item: int) -> np.ndarray:
 @settings(max_examples=50)
 @given(pair=sides((1, 2, 3, 4, 6)), data=st.data())
 def test_every_item_arrives_and_nothing_else_changes(pair: Sides, data):
-    """Patterned memory on all ranks; the copies that `bind` gives are carried out by hand."""
+    """Patterned memory on all ranks, items apart or not; the copies that `bind` gives are carried out by hand."""
     plan = make_plan(*pair)
     kinds = {located.kind for located in locate(pair.decode)}
     some = st.permutations(range(ITEMS))
     count = data.draw(st.integers(1, ITEMS))
     src_ids = {kind: data.draw(some)[:count] for kind in kinds}
     dst_ids = {kind: data.draw(some)[:count] for kind in kinds}
-    targets = {rank: Memory(pair.decode, rank, 10**9) for rank in ranks(pair.decode)}
+    gap, their_gap = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    targets = {rank: Memory(pair.decode, rank, 10**9, gap=their_gap) for rank in ranks(pair.decode)}
     for src in ranks(pair.prefill):
-        memory = Memory(pair.prefill, src, 10**6)
+        memory = Memory(pair.prefill, src, 10**6, gap=gap)
         for located in locate(pair.prefill):
             if located.place.pp == src.pp and located.entry.item_len:
                 for item in range(ITEMS):
@@ -88,9 +85,10 @@ def test_every_item_arrives_and_nothing_else_changes(pair: Sides, data):
                 for src_item, dst_item in zip(src_ids[located.kind], dst_ids[located.kind], strict=True):
                     expected = content(located, pair.decode.parallel.attn_tp, rank.tp, src_item)
                     assert (target.items(located.place.index)[dst_item] == expected).all()
-                start = target.regions[located.place.index].base - target.base
-                items = left[start : start + ITEMS * located.entry.item_len].reshape(ITEMS, -1)
-                items[dst_ids[located.kind]] = 0
+                region = target.regions[located.place.index]
+                start = region.base - target.base
+                items = left[start : start + ITEMS * region.step].reshape(ITEMS, region.step)
+                items[dst_ids[located.kind], : region.item_len] = 0
         assert not left.any()
 
 
@@ -148,8 +146,8 @@ OURS = Memory(SIDES[0], RankId(0, 0), 0).regions
         ([5], [0], OURS, "source: kv index 5, the region has 5 items"),
         ([0], [-1], OURS, "destination: kv index -1, the region has 5 items"),
         ([0], [0], OURS[:1], "source: 1 regions, the plan uses number 1 (kv layer 0 v)"),
-        ([0], [0], [OURS[0], OURS[1]._replace(item_len=8)], "region 1 (kv layer 0 v) has items of 8 bytes"),
-        ([0], [4], [OURS[0], OURS[1]._replace(items=3)], "destination: kv index 4, the region has 3 items"),
+        ([0], [0], [OURS[0], replace(OURS[1], item_len=8)], "region 1 (kv layer 0 v) has items of 8 bytes"),
+        ([0], [4], [OURS[0], replace(OURS[1], items=3)], "destination: kv index 4, the region has 3 items"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_a_byte_moves(src, dst, regions, reason):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.region import Region
 from pdctl_transfer.session import checks
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.machine import actions as do
@@ -19,7 +20,7 @@ from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.machine.receiver import Receiver
 from pdctl_transfer.session.machine.sender import Sender
 from pdctl_transfer.session.machine.working import TRIES
-from pdctl_transfer.session.options import Options, Region
+from pdctl_transfer.session.options import Options
 from pdctl_transfer.session.wire import messages as say
 from tests.unit.transfer_session.world import manifest
 

@@ -24,27 +24,10 @@ from pdctl_transfer.session.bytes.torch_copier import TorchCopier
 from pdctl_transfer.session.bytes.work import PairPlan
 from pdctl_transfer.session.drive import landing, link
 from tests.unit.transfer_session.test_requests import end
-from tests.unit.transfer_session.world import FAST, Buffers, World, manifest
+from tests.unit.transfer_session.world import FAST, Buffers, World, manifest, spaced
 
 ITEMS = 16
 KINDS = ("kv", "mamba", "qsa_pending", "qsa_compressed")
-
-
-class Shifted(Buffers):
-    """Memory that begins at an odd address, as part of a larger allocation may."""
-
-    shift = 0
-
-    def __post_init__(self) -> None:
-        self.whole = [np.full(self.shift + self.items * e.item_len, 0xEE, np.uint8) for _, e in self.entries()]
-        self.arrays = [
-            whole[self.shift :].reshape(self.items, e.item_len)
-            for whole, (_, e) in zip(self.whole, self.entries(), strict=True)
-        ]
-
-
-def shifted(shift: int) -> type[Buffers]:
-    return type("Shifted", (Shifted,), {"shift": shift})
 
 
 def with_torch(buffers: Any, by: str) -> TorchCopier:
@@ -57,24 +40,26 @@ def with_torch(buffers: Any, by: str) -> TorchCopier:
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_torch_gives_the_bytes_and_the_sums_that_numpy_gives(data: st.DataObject) -> None:
-    """Over cuts, id lists, chunk sizes, odd addresses, shares of a scatter, and both kinds of sums on both sides."""
+    """Over cuts, id lists, chunk sizes, odd addresses, items apart, shares of a scatter, and both kinds of sums."""
     tps, shifts = st.sampled_from([1, 2, 4]), st.sampled_from([0, 1, 2, 4, 6])
+    gaps = st.sampled_from([0, 1, 8, 40])
     by = data.draw(st.sampled_from(["address", "tensor"]))
     here, there = manifest("prefill", data.draw(tps)), manifest("decode", data.draw(tps))
     pair = PairPlan(here, there)
     source, target = data.draw(st.sampled_from(sorted(pair.links)))
-    part = pair.part(source, target)
     count, limit = data.draw(st.integers(1, 12)), data.draw(st.integers(200, 5000))
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     ours, theirs = (rng.permutation(ITEMS)[:count] for _ in range(2))
-    sender = shifted(data.draw(shifts))(here, Rank(*source), ITEMS)
+    sender = spaced(data.draw(shifts), data.draw(gaps))(here, Rank(*source), ITEMS)
     for array in sender.arrays:
         array[:] = rng.integers(0, 256, array.shape, np.uint8)
+    receiver_at, share = (data.draw(shifts), data.draw(gaps)), data.draw(st.integers(1, 3))
+    theirs_at = spaced(*receiver_at)(there, Rank(*target), ITEMS).regions()
+    part = pair.part(source, target, tuple(sender.regions()), tuple(theirs_at))
     results = []
     moves = dict.fromkeys(KINDS, ours), dict.fromkeys(KINDS, theirs)
-    receiver_at, share = data.draw(shifts), data.draw(st.integers(1, 3))
     for torch_does in (False, True):
-        receiver = shifted(receiver_at)(there, Rank(*target), ITEMS)
+        receiver = spaced(*receiver_at)(there, Rank(*target), ITEMS)
         copiers: list[Copier] = [
             with_torch(held, by) if torch_does else NumpyCopier(held.regions()) for held in (sender, receiver)
         ]

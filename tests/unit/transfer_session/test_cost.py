@@ -17,7 +17,7 @@ from pdctl_transfer.session.bytes.cost import WAYS, Effort, Load, Way, choose, e
 from pdctl_transfer.session.bytes.packing import chunks, pieces
 from pdctl_transfer.session.bytes.work import KEPT, PairPlan, Part, joined, straight_blocks
 from pdctl_transfer.session.bytes.writer import gathered, packed_blocks, staged_blocks
-from tests.unit.transfer_session.world import Buffers, manifest
+from tests.unit.transfer_session.world import Buffers, manifest, spaced
 
 HEADS, HEAD = 8, 32
 LAYERS = 3
@@ -41,12 +41,13 @@ def kv(role: str, tp: int, page: int, layout: str, kinds: tuple[str, ...] = ("kv
 class Pair:
     """One prefill rank and one decode rank of a pair, with memory, and what is written from one to the other."""
 
-    def __init__(self, here: Manifest, there: Manifest, items: int) -> None:
+    def __init__(self, here: Manifest, there: Manifest, items: int, gap: int = 0) -> None:
         plan = PairPlan(here, there)
         source, target = max(plan.links)
-        self.part: Part = plan.part(source, target)
-        self.ours, self.theirs = Buffers(here, Rank(*source), items), Buffers(there, Rank(*target), items)
+        memory = spaced(gap=gap)
+        self.ours, self.theirs = memory(here, Rank(*source), items), memory(there, Rank(*target), items)
         self.here, self.there = tuple(self.ours.regions()), tuple(self.theirs.regions())
+        self.part: Part = plan.part(source, target, self.here, self.there)
         self.copier = NumpyCopier(self.here)
 
     def written(self, kind: str, way: Way, ids: np.ndarray, their_ids: np.ndarray, chunk_bytes: int) -> Effort:
@@ -91,15 +92,16 @@ def _fit(lengths: list[int], order: np.ndarray) -> list[int]:
     return places
 
 
+@pytest.mark.parametrize("gap", [0, 8])
 @pytest.mark.parametrize("layout", ["nhd", "hnd"])
 @pytest.mark.parametrize("page", [1, 16, 64])
 @pytest.mark.parametrize(("src", "dst"), [(1, 2), (2, 1), (1, 4), (4, 1), (1, 1), (2, 16)])
-def test_the_blocks_that_are_priced_are_written(src: int, dst: int, page: int, layout: str) -> None:
+def test_the_blocks_that_are_priced_are_written(src: int, dst: int, page: int, layout: str, gap: int) -> None:
     """Exactly, where both sides' ids are known, or break at the same places. Where the sender's are scattered and
     decode cannot know it, what goes straight takes at least so many."""
     rng = np.random.default_rng(page)
     kinds = ("kv", "mla")
-    pair = Pair(kv("prefill", src, page, layout, kinds), kv("decode", dst, page, layout, kinds), 512)
+    pair = Pair(kv("prefill", src, page, layout, kinds), kv("decode", dst, page, layout, kinds), 512, gap)
     for lengths in ([200], [1] * 60, [7, 1, 30, 2, 2, 60], [1]):
         theirs, same = (runs_of(rng, lengths, 512) for _ in range(2))
         other = rng.permutation(512)[: len(theirs)]
@@ -160,7 +162,7 @@ def test_long_rows_are_not_gathered() -> None:
     """A copy of them costs more than the blocks that it would save."""
     pair = Pair(kv("prefill", 1, 512, "hnd"), kv("decode", 2, 512, "hnd"), 8)
     (strip, *_) = pair.part.strips["kv"]
-    assert strip.bytes == strip.dst_item == packing.GATHER_BELOW
+    assert strip.bytes == strip.dst_step == packing.GATHER_BELOW
     assert pair.written("kv", "packed", np.arange(8), np.arange(8), 16 << 20) == Effort(2 * LAYERS * 8)
 
 

@@ -95,7 +95,9 @@ def test_a_region_that_does_not_fit_its_layout_is_refused_before_anything_starts
     made = manifest("prefill", 1)
     buffers = Buffers(made, Rank(0, 0), 4)
     regions = buffers.regions()
-    for wrong in ([*regions[:-1]], [Region(regions[0].base, 4, regions[0].item_len - 1), *regions[1:]]):
+    base, length = regions[0].base, regions[0].item_len
+    overlapping = Region(base, 4, length, stride=length - 1)
+    for wrong in ([*regions[:-1]], [Region(base, 4, length - 1), *regions[1:]], [overlapping, *regions[1:]]):
         with pytest.raises(TransferError) as caught:
             PrefillPeer(made, Rank(0, 0), wrong, MemoryFabric(), registry=("127.0.0.1", 1))
         assert caught.value.code == "PD4022"

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -90,22 +90,31 @@ def local_units(e: Entry, tp: int, rank: int) -> np.ndarray:
 
 @dataclass
 class Buffers:
-    """One rank's memory: an array [items, item_len] an entry."""
+    """One rank's memory: an array [items, item_len] an entry, which begins at an odd address where there is a `shift`,
+    and whose items are apart where there is a `gap`."""
 
     manifest: Manifest
     rank: Rank
     items: int
     arrays: list[np.ndarray] = field(default_factory=list)
+    shift: ClassVar[int] = 0
+    gap: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        self.arrays = [np.full((self.items, e.item_len), 0xEE, np.uint8) for _, e in self.entries()]
+        self.whole = [
+            np.full(self.shift + self.items * (e.item_len + self.gap), 0xEE, np.uint8) for _, e in self.entries()
+        ]
+        self.arrays = [
+            whole[self.shift :].reshape(self.items, e.item_len + self.gap)[:, : e.item_len]
+            for whole, (_, e) in zip(self.whole, self.entries(), strict=True)
+        ]
 
     def entries(self) -> list[tuple[str, Entry]]:
         stage = next(s for s in self.manifest.stages if s.pp_rank == self.rank.pp)
         return [(c.kind, e) for c in stage.components for e in c.entries]
 
     def regions(self) -> list[Region]:
-        return [Region(a.ctypes.data, len(a), a.shape[1]) for a in self.arrays]
+        return [Region(a.ctypes.data, len(a), a.shape[1], stride=self.gap and a.strides[0]) for a in self.arrays]
 
     def slice_of(self, room: int, kind: str, e: Entry, count: int) -> np.ndarray:
         """What `count` items of this room hold on this rank: bytes [count, item_len]."""
@@ -126,6 +135,12 @@ class Buffers:
                 bad.append(f"{kind} {e.layer} {e.tensor}")
         return bad
 
+    def gaps_untouched(self) -> bool:
+        """Whether nothing was written between the items."""
+        rows = [whole[self.shift :].reshape(self.items, -1) for whole in self.whole if whole.nbytes > self.shift]
+        lengths = [e.item_len for _, e in self.entries() if e.item_len + self.gap]
+        return all((row[:, length:] == 0xEE).all() for row, length in zip(rows, lengths, strict=True))
+
     def untouched(self, indices: dict[str, list[int]]) -> bool:
         """Whether every item outside of the indices is as it was."""
         for (kind, _), array in zip(self.entries(), self.arrays, strict=True):
@@ -140,6 +155,11 @@ def indices(rng: np.random.Generator, items: int, pages: int) -> dict[str, list[
         return rng.permutation(items)[:n].tolist()
 
     return {"kv": (p := pick(pages)), "qsa_compressed": p, "mamba": pick(1), "qsa_pending": pick(1)}
+
+
+def spaced(shift: int = 0, gap: int = 0) -> type[Buffers]:
+    """Memory that begins so many bytes after an even address, and has so many between its items."""
+    return type("Spaced", (Buffers,), {"shift": shift, "gap": gap})
 
 
 class World:
@@ -172,7 +192,7 @@ class World:
                 self.fabrics.append(f)
                 self.stack.callback(f.close)
                 for region in buffers.regions():
-                    f.register(region.base, region.items * region.item_len)
+                    f.register(region.base, region.nbytes)
                 if m.role == "prefill":
                     peer: Any = PrefillPeer(m, rank, buffers.regions(), f, registry=self.at, **more)
                 else:

@@ -6,7 +6,7 @@ broadcast addition.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,26 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.errors import BindError
 from pdctl_transfer.plan.columns import Column, Columns, Plan, PlannedPair
-
-
-class HasRegion(Protocol):
-    """One entry of one rank: an array of `items` items of `item_len` bytes at address `base`."""
-
-    @property
-    def base(self) -> int: ...
-    @property
-    def items(self) -> int: ...
-    @property
-    def item_len(self) -> int: ...
-
+from pdctl_transfer.region import Region
 
 Indices = Mapping[str, ArrayLike]
 
 
 def bind(
     plan: Plan,
-    src_regions: Sequence[HasRegion],
-    dst_regions: Sequence[HasRegion],
+    src_regions: Sequence[Region],
+    dst_regions: Sequence[Region],
     src_indices: Indices,
     dst_indices: Indices,
 ) -> Blocks:
@@ -48,7 +37,7 @@ class Binding:
     a side, a region that is missing or of another item length than the layout's.
     """
 
-    def __init__(self, plan: Plan, src_regions: Sequence[HasRegion], dst_regions: Sequence[HasRegion]) -> None:
+    def __init__(self, plan: Plan, src_regions: Sequence[Region], dst_regions: Sequence[Region]) -> None:
         rows = plan.columns
         for column in (rows.src_pp, rows.src_tp, rows.dst_pp, rows.dst_tp):
             if np.any(column != column[:1]):
@@ -99,21 +88,22 @@ class _Items(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """Base address and item length of the region of each row."""
+    """Base address of the region of each row, and bytes from item to item there."""
 
     base: Column
-    item_len: Column
+    step: Column
 
     @staticmethod
-    def of(regions: Sequence[HasRegion], at: Column) -> "_Side":
-        pairs = np.array([(region.base, region.item_len) for region in regions], dtype=np.int64).reshape(-1, 2)
+    def of(regions: Sequence[Region], at: Column) -> "_Side":
+        pairs = np.array([(region.base, region.step) for region in regions], dtype=np.int64).reshape(-1, 2)
         return _Side(*pairs[at].T)
 
 
 class _Group(NamedTuple):
     """Rows of one kind with one repeat count; arrays of shape [rows, 1], steps [rows, count].
 
-    `src`, `dst`: address of the first copy in item 0. `whole`: each row copies its item as a whole.
+    `src`, `dst`: address of the first copy in item 0. `whole`: each row copies its item as a whole, and
+    items follow each other without a gap.
     """
 
     src: Column
@@ -162,7 +152,7 @@ class _Kind(NamedTuple):
         return ids
 
 
-def _region(side: str, pair: PlannedPair, at: int, item_len: int, regions: Sequence[HasRegion]) -> HasRegion:
+def _region(side: str, pair: PlannedPair, at: int, item_len: int, regions: Sequence[Region]) -> Region:
     entry = f"({pair.kind} layer {pair.layer} {pair.tensor})"
     if at >= len(regions):
         raise BindError(f"{side}: {len(regions)} regions, the plan uses number {at} {entry}")
@@ -174,7 +164,7 @@ def _region(side: str, pair: PlannedPair, at: int, item_len: int, regions: Seque
 
 
 def _groups(rows: Columns, mine: NDArray[np.bool_], src: _Side, dst: _Side) -> tuple[_Group, ...]:
-    whole = (rows.length == src.item_len) & (rows.length == dst.item_len)
+    whole = (rows.length == src.step) & (rows.length == dst.step)
     found = []
     for is_whole in (False, True):
         here = mine & (whole == is_whole)
@@ -185,8 +175,8 @@ def _groups(rows: Columns, mine: NDArray[np.bool_], src: _Side, dst: _Side) -> t
                 _Group(
                     (src.base + rows.src_offset)[at, None],
                     (dst.base + rows.dst_offset)[at, None],
-                    src.item_len[at, None],
-                    dst.item_len[at, None],
+                    src.step[at, None],
+                    dst.step[at, None],
                     rows.length[at, None],
                     rows.src_stride[at, None] * steps,
                     rows.dst_stride[at, None] * steps,

@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.layout.manifest import Component, Manifest
+from pdctl_transfer.region import Region
 from pdctl_transfer.rules import Finding, Pair, judge
 from pdctl_transfer.session.bytes.work import PairPlan, Part
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.identity import Identity
-from pdctl_transfer.session.options import Region, Verify, Way
+from pdctl_transfer.session.options import Verify, Way
 from pdctl_transfer.session.wire.messages import Ask, Hello
 
 Indices = Mapping[str, NDArray[np.int64]]

@@ -13,6 +13,7 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.cost import possible
@@ -30,7 +31,7 @@ from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.events import Key, Peer
 from pdctl_transfer.session.machine.receiver import Receiver
-from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.options import Options, Rank
 from pdctl_transfer.session.wire import messages as say
 from pdctl_transfer.telemetry import Telemetry
 
@@ -206,7 +207,7 @@ class _Decode(Driver):
             sender_copies=hello.copies, receiver_copies=self.me.copier.can_copy, staging=self.area.slots > 0
         )
         chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
-        part = kept.link.pair.part(rank, mine)
+        part = kept.link.pair.part(rank, mine, hello.regions, self.me.regions)
         ways = aim.ask(rank, part, self.me.fabric.observed_transport(), chunk, able)
         aim.names[rank] = kept.link.name
         kept.asks(key[0])

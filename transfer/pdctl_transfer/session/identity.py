@@ -10,10 +10,11 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest, Stage
 from pdctl_transfer.layout.read import encode_manifest
+from pdctl_transfer.region import Region
 from pdctl_transfer.rules.outcome import Finding
 from pdctl_transfer.session.bytes.copier import Copier, copier_of
 from pdctl_transfer.session.failure import Side
-from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.options import Options, Rank
 from pdctl_transfer.session.wire.messages import PROTOCOL, Hello
 
 Check = Callable[[Manifest, Manifest], Iterable[Finding]]
@@ -89,7 +90,9 @@ def region_fault(manifest: Manifest, rank: Rank, regions: tuple[Region, ...]) ->
         what = f"{kind} layer {entry.layer} {entry.tensor}"
         if region.item_len != entry.item_len:
             return f"{what}: items of {region.item_len} bytes registered, {entry.item_len} in the manifest"
-        if region.items < 0 or region.base < 0 or region.base + region.items * region.item_len >= 1 << 63:
+        if region.stride and region.stride < region.item_len:
+            return f"{what}: items of {region.item_len} bytes every {region.stride} bytes lie in each other"
+        if region.items < 0 or region.base < 0 or region.base + region.items * region.step >= 1 << 63:
             return f"{what}: {region.items} items at {region.base:#x} are no memory"
     return ""
 

@@ -1,6 +1,6 @@
 """Knobs of a session, each with a default that fits a rack; all times in seconds, all sizes in bytes."""
 
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -8,7 +8,6 @@ Verify = Literal["none", "sample", "full"]
 Way = Literal["direct", "packed", "staged"]
 """How a kind of state travels from one rank to another: block by block, gathered by the sender, or put into place by
 the receiver out of its staging area."""
-CPU: Final = "cpu"
 
 
 class Rank(Struct, frozen=True, order=True):
@@ -20,19 +19,6 @@ class Rank(Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"pp{self.pp}/tp{self.tp}" + (f"/dp{self.dp}" if self.dp else "")
-
-
-class Region(Struct, frozen=True):
-    """The memory of one entry: `items` items of `item_len` bytes from address `base` on.
-
-    where: "cpu", or the device that it lies on ("cuda:0"), to which the CPU cannot read or write: only the device and
-    the NIC can. An address the CPU can use is "cpu", wherever the bytes are.
-    """
-
-    base: int
-    items: int
-    item_len: int
-    where: str = CPU
 
 
 class Options(Struct, frozen=True):

@@ -14,6 +14,7 @@ from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
@@ -34,7 +35,7 @@ from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.machine.sender import Sender
-from pdctl_transfer.session.options import Options, Rank, Region
+from pdctl_transfer.session.options import Options, Rank
 from pdctl_transfer.session.wire import messages as say
 from pdctl_transfer.telemetry import Telemetry
 
@@ -164,7 +165,7 @@ class _Prefill(Driver):
             mine, his = RankId(self.me.rank.pp, self.me.rank.tp), RankId(hello.rank.pp, hello.rank.tp)
             vital = Vital(link.channel.host, hello.pulse)
             chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
-            part, expected = pair.part(mine, his), pair.decode_ranks(mine)
+            part, expected = pair.part(mine, his, self.me.regions, hello.regions), pair.decode_ranks(mine)
             self._partners[peer] = Partner(hello, pair, part, expected, chunk, link.name, vital)
             self.workers.submit(vital.meet, PULSE)
         old = self._links.get(peer)

@@ -101,7 +101,7 @@ def logical_sums(
                 if not len(ids) or not len(mine):
                     continue
                 weight = weights(key, entry, tp, rank.tp, mine)
-                words = memory.bytes(at).reshape(-1, entry.item_len)[ids].view(f"u{word_of(entry)}")
+                words = memory.items(at)[ids].view(f"u{word_of(entry)}")
                 each = (words[:, mine // word_of(entry)].astype(np.uint64) * weight).sum(axis=1, dtype=np.uint64)
                 total = int((each * positions(len(ids))).sum(dtype=np.uint64))
                 found[component.kind] = (found.get(component.kind, 0) + total) % (1 << 64)
@@ -131,11 +131,12 @@ def _first_held(entry: Entry, tp: int, rank: int) -> Column:
 class Sample(NamedTuple):
     """The words of a copy that count, the same in each item of a region, and their weights in one row.
 
-    region: its index. item: its item length. offset, shape, strides: where the words stand in an item, in bytes.
+    region: its index. step: bytes from item to item there. offset, shape, strides: where the words stand in an item, in
+    bytes.
     """
 
     region: int
-    item: int
+    step: int
     offset: int
     word: int
     shape: tuple[int, ...]
@@ -156,9 +157,9 @@ def _sample(part: Part, which: tuple[Strip, Copy], about: tuple[str, Entry], how
     (strip, copy), (key, entry) = which, about
     word = word_of(entry)
     if side == "prefill":
-        index, item, offset, stride = strip.src_index, strip.src_item, copy.src_offset, copy.src_stride
+        index, step, offset, stride = strip.src_index, strip.src_step, copy.src_offset, copy.src_stride
     else:
-        index, item, offset, stride = strip.dst_index, strip.dst_item, copy.dst_offset, copy.dst_stride
+        index, step, offset, stride = strip.dst_index, strip.dst_step, copy.dst_offset, copy.dst_stride
     shape: tuple[int, ...] = (copy.repeats, copy.length // word)
     strides: tuple[int, ...] = (stride if copy.repeats > 1 else copy.length, word)
     starts = copy.dst_offset + np.arange(copy.repeats) * copy.dst_stride
@@ -167,7 +168,7 @@ def _sample(part: Part, which: tuple[Strip, Copy], about: tuple[str, Entry], how
         shape, strides = (2,), (sum((count - 1) * step for count, step in zip(shape, strides, strict=True)),)
         places = places[[0, -1]]
     weight = weights(key, entry, part.decode_tp, part.destination.tp, places)
-    return Sample(index, item, offset, word, shape, strides, weight)
+    return Sample(index, step, offset, word, shape, strides, weight)
 
 
 def _views(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[tuple[Words, U64]]:
@@ -176,9 +177,9 @@ def _views(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[t
 
 
 def _words(memory: Memory, sample: Sample) -> Words:
-    region = memory.bytes(sample.region)
-    shape, strides = (len(region) // sample.item, *sample.shape), (sample.item, *sample.strides)
-    words: Words = np.ndarray(shape, WORDS[sample.word], region.data, sample.offset, strides)
+    items = memory.regions[sample.region].items
+    shape, strides = (items, *sample.shape), (sample.step, *sample.strides)
+    words: Words = np.ndarray(shape, WORDS[sample.word], memory.bytes(sample.region).data, sample.offset, strides)
     return words
 
 

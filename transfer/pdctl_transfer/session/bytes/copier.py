@@ -10,12 +10,13 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from pdctl_transfer.errors import FabricError, TransferError
+from pdctl_transfer.region import CPU, Region
 from pdctl_transfer.session.bytes import checksum, copying
 from pdctl_transfer.session.bytes.copying import Buffer, Lot, Memory
 from pdctl_transfer.session.bytes.packing import Column, Segment
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.failure import Side
-from pdctl_transfer.session.options import CPU, Region, Verify
+from pdctl_transfer.session.options import Verify
 
 
 class Copier(Protocol):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.region import CPU, Region
 from pdctl_transfer.session.bytes.kept import Kept
 from pdctl_transfer.session.bytes.packing import Chunk, Column, Copy, Segment, breaks, id_runs
-from pdctl_transfer.session.options import CPU, Region
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.unsignedinteger]
@@ -46,13 +46,20 @@ class Memory(Kept):
         self._arrays: dict[int, Bytes] = {}
 
     def bytes(self, index: int) -> Bytes:
-        """Region number `index`, bytes of shape [items · item_len]. TransferError PD4016 out of the CPU's reach."""
+        """Region number `index`, from its first byte to its last. TransferError PD4016 out of the CPU's reach."""
         if index not in self._arrays:
             region = self.regions[index]
             if region.where != CPU:
                 raise TransferError(f"region {index} lies on {region.where}, out of the CPU's reach", code="PD4016")
-            self._arrays[index] = at_address(region.base, region.items * region.item_len)
+            self._arrays[index] = at_address(region.base, region.nbytes)
         return self._arrays[index]
+
+    def items(self, index: int) -> Bytes:
+        """Region number `index`, bytes of shape [items][item_len]. Raises as `bytes`."""
+        region = self.regions[index]
+        shape, strides = (region.items, region.item_len), (region.step, 1)
+        array: Bytes = np.ndarray(shape, np.uint8, self.bytes(index).data, strides=strides)
+        return array
 
 
 def at_address(base: int, nbytes: int) -> Bytes:
@@ -69,10 +76,10 @@ def widest_word(*numbers: int) -> int:
     return math.gcd(8, *numbers)
 
 
-def strided(memory: Bytes, item: int, offset: int, copy: Copy, stride: int, word: int) -> Words:
-    """A copy's bytes in all items of a region, as words of shape [items][count][length / word]."""
-    shape = (len(memory) // item, copy.repeats, copy.length // word)
-    strides = (item, stride if copy.repeats > 1 else copy.length, word)
+def strided(memory: Bytes, items: int, step: int, offset: int, copy: Copy, stride: int, word: int) -> Words:
+    """A copy's bytes in all `items`, one each `step` bytes, as words of shape [items][count][length / word]."""
+    shape = (items, copy.repeats, copy.length // word)
+    strides = (step, stride if copy.repeats > 1 else copy.length, word)
     array: Words = np.ndarray(shape, WORDS[word], buffer=memory.data, offset=offset, strides=strides)
     return array
 
@@ -80,15 +87,15 @@ def strided(memory: Bytes, item: int, offset: int, copy: Copy, stride: int, word
 def gather(memory: Memory, segment: Segment, ids: Column, into: Buffer) -> None:
     """Pack a segment of source items into its place in a chunk."""
     strip = segment.strip
-    region, base = memory.bytes(strip.src_index), memory.regions[strip.src_index].base
-    item, count = strip.src_item, segment.stop - segment.start
+    held, region = memory.bytes(strip.src_index), memory.regions[strip.src_index]
+    count = segment.stop - segment.start
     whole = _slot(into.base, into.nbytes)[segment.at : segment.at + count * strip.bytes]
     runs = spans(ids[segment.start : segment.stop], strip.bytes)
     for copy in strip.copies:
-        places = (base, into.base + segment.at, copy.src_offset, copy.at)
-        word = widest_word(item, copy.src_stride, copy.length, strip.bytes, *places)
-        items = strided(region, item, copy.src_offset, copy, copy.src_stride, word)
-        packed = strided(whole, strip.bytes, copy.at, copy, copy.length, word)
+        places = (region.base, into.base + segment.at, copy.src_offset, copy.at)
+        word = widest_word(strip.src_step, copy.src_stride, copy.length, strip.bytes, *places)
+        items = strided(held, region.items, strip.src_step, copy.src_offset, copy, copy.src_stride, word)
+        packed = strided(whole, count, strip.bytes, copy.at, copy, copy.length, word)
         for at, which in runs:
             packed[at] = items[which]
 
@@ -164,16 +171,16 @@ def _views(memory: Memory, rows: list[Row]) -> tuple[Words, Words]:
     step, apart = 0, 0
     if len(rows) > 1:
         step, apart = rows[1].copy.dst_offset - copy.dst_offset, rows[1].at - at
-    region, base = memory.bytes(strip.dst_index), memory.regions[strip.dst_index].base
+    held, region = memory.bytes(strip.dst_index), memory.regions[strip.dst_index]
     count, stride = segment.stop - segment.start, copy.dst_stride if copy.repeats > 1 else copy.length
-    word = widest_word(strip.dst_item, copy.dst_offset, copy.length, stride, base, at, strip.bytes, step, apart)
+    word = widest_word(strip.dst_step, copy.dst_offset, copy.length, stride, region.base, at, strip.bytes, step, apart)
     inner = (copy.repeats, len(rows), copy.length // word)
     items: Words = np.ndarray(
-        (len(region) // strip.dst_item, *inner),
+        (region.items, *inner),
         WORDS[word],
-        buffer=region.data,
+        buffer=held.data,
         offset=copy.dst_offset,
-        strides=(strip.dst_item, stride, step, word),
+        strides=(strip.dst_step, stride, step, word),
     )
     low = min(at, rows[-1].at)
     span = abs(rows[-1].at - at) + (count - 1) * strip.bytes + copy.repeats * copy.length

@@ -96,7 +96,7 @@ def effort(load: Load, way: Way, chunk_bytes: int) -> Effort:
         gathered = tuple(strip for strip in load.strips if strip.pays)
         blocks = _straight([strip for strip in load.strips if not strip.pays], load.items, cuts.either)
         for piece in pieces(gathered, load.items, chunk_bytes):
-            blocks += sum(_runs(segment, segment.strip.dst_item, cuts.there) for segment in piece)
+            blocks += sum(_runs(segment, segment.strip.dst_step, cuts.there) for segment in piece)
         return Effort(blocks, load.items * sum(strip.bytes for strip in gathered))
     return _staged(load, chunk_bytes, cuts.here)
 
@@ -155,7 +155,7 @@ def resolve(
 def _straight(strips: Sequence[Strip], items: int, cuts: Sequence[int]) -> int:
     """Blocks of `plan.bind`: a copy of an item each, whole items that follow each other together."""
     return sum(
-        len(cuts) + 1 if copy.length == strip.src_item == strip.dst_item else items * copy.repeats
+        len(cuts) + 1 if copy.length == strip.src_step == strip.dst_step else items * copy.repeats
         for strip in strips
         for copy in strip.copies
     )
@@ -168,7 +168,7 @@ def _staged(load: Load, chunk_bytes: int, cuts: Sequence[int]) -> Effort:
     for chunk in made:
         before = False
         for segment in chunk:
-            runs = _runs(segment, segment.strip.src_item, cuts)
+            runs = _runs(segment, segment.strip.src_step, cuts)
             short = segment.strip.src_run < 0 or segment.bytes < runs * GATHER_BELOW
             blocks += runs if not short else not before
             copied += segment.bytes if short else 0

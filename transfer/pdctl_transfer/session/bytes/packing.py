@@ -34,17 +34,27 @@ class Copy(NamedTuple):
     at: int
 
 
+class Steps(NamedTuple):
+    """Bytes from item to item in each region of two ranks; empty for a rank whose items follow each other."""
+
+    src: tuple[int, ...]
+    dst: tuple[int, ...]
+
+
+TIGHT: Final = Steps((), ())
+
+
 class Strip(NamedTuple):
     """One entry pair's copies.
 
     bytes: of a packed item. src_run, dst_run: where in the source's or destination's item the packed item stands as it
-    is, -1 where it is scattered. src_item, dst_item: item lengths.
+    is, -1 where it is scattered. src_step, dst_step: bytes from item to item in the two ranks' memory.
     """
 
     src_index: int
     dst_index: int
-    src_item: int
-    dst_item: int
+    src_step: int
+    dst_step: int
     bytes: int
     src_run: int
     dst_run: int
@@ -54,7 +64,7 @@ class Strip(NamedTuple):
     def pays(self) -> bool:
         """Whether gathering the items can save blocks where the receiver holds them in one piece: they are scattered
         here, or short and whole items there, which then follow each other whatever they do here."""
-        return self.src_run < 0 or (self.bytes == self.dst_item and self.bytes < GATHER_BELOW)
+        return self.src_run < 0 or (self.bytes == self.dst_step and self.bytes < GATHER_BELOW)
 
 
 class Segment(NamedTuple):
@@ -74,7 +84,7 @@ class Segment(NamedTuple):
 Chunk = tuple[Segment, ...]
 
 
-def strips(plan: Plan, rows: Column) -> tuple[Strip, ...]:
+def strips(plan: Plan, rows: Column, steps: Steps = TIGHT) -> tuple[Strip, ...]:
     """The strips of these rows of a plan between two ranks, one a pair, in plan order."""
     columns = plan.columns.where(rows)
     table = np.stack(
@@ -101,8 +111,11 @@ def strips(plan: Plan, rows: Column) -> tuple[Strip, ...]:
         about = plan.pairs[pair]
         src = _run((c.src_offset, c.src_stride, c) for c in copies)
         dst = _run((c.dst_offset, c.dst_stride, c) for c in copies)
-        items = (about.src_item_len, about.dst_item_len)
-        made.append(Strip(about.src_index, about.dst_index, *items, sizes[pair], src, dst, tuple(copies)))
+        apart = (
+            steps.src[about.src_index] if steps.src else about.src_item_len,
+            steps.dst[about.dst_index] if steps.dst else about.dst_item_len,
+        )
+        made.append(Strip(about.src_index, about.dst_index, *apart, sizes[pair], src, dst, tuple(copies)))
     return tuple(made)
 
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pdctl_transfer.errors import FabricError, TransferError
+from pdctl_transfer.region import CPU, Region
 from pdctl_transfer.session.bytes.checksum import U64, positions, samples, steps
 from pdctl_transfer.session.bytes.copying import Buffer, Lot, widest_word
 from pdctl_transfer.session.bytes.kept import Kept
 from pdctl_transfer.session.bytes.packing import Column, Copy, Segment
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.failure import Side
-from pdctl_transfer.session.options import CPU, Region, Verify
+from pdctl_transfer.session.options import Verify
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +34,8 @@ Inner = tuple[tuple[int, ...], tuple[int, ...]]
 class TorchCopier(Kept):
     """Copies and sums in one rank's regions, all in one place, with torch.
 
-    tensors: the memory of each region, contiguous, beginning at its base; without them regions are taken by their
+    tensors: the memory of each region, beginning at its base: contiguous, or of a storage that holds all of the region
+    where its items are apart; without them regions are taken by their
     addresses, and the engine keeps the memory alive. Raises TransferError PD4022 where tensors and regions disagree,
     PD4016 for a place that it has no way to reach.
     """
@@ -74,10 +76,12 @@ class TorchCopier(Kept):
             region = self._bytes[strip.src_index]
             whole = self._flat(into.part(segment.at, segment.bytes))
             for copy in strip.copies:
-                word = _word(region, whole, strip.src_item, strip.bytes, copy.src_offset, copy.src_stride, copy)
+                word = _word(region, whole, strip.src_step, strip.bytes, copy.src_offset, copy.src_stride, copy)
                 inner = _inner(copy, copy.src_stride, word)
-                items = self._strided(region, word, strip.src_item, copy.src_offset, inner)
-                packed = self._strided(whole, word, strip.bytes, copy.at, _inner(copy, copy.length, word))
+                items = self._strided(
+                    region, word, (self.regions[strip.src_index].items, strip.src_step), copy.src_offset, inner
+                )
+                packed = self._strided(whole, word, (len(mine), strip.bytes), copy.at, _inner(copy, copy.length, word))
                 packed.copy_(items.index_select(0, which))
 
     def scatter(self, lots: Sequence[Lot], part: int = 0, parts: int = 1) -> None:
@@ -116,21 +120,24 @@ class TorchCopier(Kept):
         strip, which = segment.strip, self._ids(ids)
         region, whole = self._bytes[strip.dst_index], self._flat(packed)
         for copy in strip.copies:
-            word = _word(region, whole, strip.dst_item, strip.bytes, copy.dst_offset, copy.dst_stride, copy)
+            word = _word(region, whole, strip.dst_step, strip.bytes, copy.dst_offset, copy.dst_stride, copy)
             inner = _inner(copy, copy.dst_stride, word)
-            items = self._strided(region, word, strip.dst_item, copy.dst_offset, inner)
-            rows = self._strided(whole, word, strip.bytes, copy.at, _inner(copy, copy.length, word))
+            items = self._strided(
+                region, word, (self.regions[strip.dst_index].items, strip.dst_step), copy.dst_offset, inner
+            )
+            rows = self._strided(whole, word, (len(ids), strip.bytes), copy.at, _inner(copy, copy.length, word))
             items.index_copy_(0, which, rows)
 
     def _views(self, part: Part, what: tuple[str, Verify, Side]) -> "list[tuple[Tensor, Tensor]]":
         """Of each sample, its words in all items of the region, in pieces that torch can read where a region begins at
-        an odd address, and their weights."""
+        an odd address or its items are an odd distance apart, and their weights."""
         made = []
         for sample in samples(part, *what):
             region = self._bytes[sample.region]
-            piece = math.gcd(sample.word, region.data_ptr(), region.storage_offset())
+            piece = math.gcd(sample.word, sample.step, region.data_ptr(), region.storage_offset())
             inner = (*sample.shape, sample.word // piece), (*sample.strides, piece)
-            words = self._strided(region, piece, sample.item, sample.offset, inner)
+            items = self.regions[sample.region].items
+            words = self._strided(region, piece, (items, sample.step), sample.offset, inner)
             made.append((words, self._weights(sample.weight)))
         return made
 
@@ -148,16 +155,22 @@ class TorchCopier(Kept):
 
     def _region(self, number: int, tensors: "Sequence[Tensor] | None") -> "Tensor":
         region = self.regions[number]
-        buffer = Buffer(region.base, region.items * region.item_len, None)
+        buffer = Buffer(region.base, region.nbytes, None)
         if tensors is None:
             return self._flat(buffer)
         if len(tensors) != len(self.regions):
             raise TransferError(f"{len(tensors)} tensors for {len(self.regions)} regions", code="PD4022")
         tensor = tensors[number]
-        if not tensor.is_contiguous() or tensor.data_ptr() != region.base or tensor.nbytes < buffer.nbytes:
-            cause = f"tensor {number} is not {region.items} items of {region.item_len} bytes at {region.base:#x}"
+        storage = tensor.untyped_storage()
+        at = region.base - storage.data_ptr()
+        held = storage.nbytes() - at if region.stride else tensor.nbytes
+        tight = tensor.is_contiguous() or region.stride
+        if not tight or tensor.data_ptr() != region.base or held < buffer.nbytes:
+            apart = f", {region.stride} bytes apart" if region.stride else ""
+            cause = f"tensor {number} is not {region.items} items of {region.item_len} bytes{apart} at {region.base:#x}"
             raise TransferError(cause, code="PD4022")
-        flat: Tensor = tensor.detach().reshape(-1).view(self._torch.uint8)[: buffer.nbytes]
+        empty = self._torch.empty(0, dtype=self._torch.uint8, device=self._device)
+        flat: Tensor = empty.set_(storage, at, (buffer.nbytes,))
         return flat
 
     def _flat(self, buffer: Buffer) -> "Tensor":
@@ -175,11 +188,13 @@ class TorchCopier(Kept):
             flat = torch.frombuffer((ctypes.c_uint8 * buffer.nbytes).from_address(buffer.base), dtype=torch.uint8)
         return flat
 
-    def _strided(self, flat: "Tensor", word: int, item: int, offset: int, inner: Inner) -> "Tensor":
-        """Words of shape [items][inner], `offset` bytes into each item of `item` bytes."""
-        (shape, strides), typed = inner, flat.view(self._words[word])
-        size, step = (len(flat) // item, *shape), (item, *strides)
-        return typed.as_strided(size, [stride // word for stride in step], typed.storage_offset() + offset // word)
+    def _strided(self, flat: "Tensor", word: int, each: tuple[int, int], offset: int, inner: Inner) -> "Tensor":
+        """Words of shape [items][inner], `offset` bytes into each item; `each`: how many, and bytes from one to the
+        next."""
+        (items, step), (shape, strides) = each, inner
+        typed = flat[: len(flat) // word * word].view(self._words[word])
+        apart = [stride // word for stride in (step, *strides)]
+        return typed.as_strided((items, *shape), apart, typed.storage_offset() + offset // word)
 
     def _ids(self, ids: Column) -> "Tensor":
         return self._on_device(ids)

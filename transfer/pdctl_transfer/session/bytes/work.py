@@ -13,8 +13,9 @@ from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.layout.manifest import Entry, Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plan import Binding, Plan, RankId, make_plan
-from pdctl_transfer.session.bytes.packing import Strip, strips
-from pdctl_transfer.session.options import Region, Way
+from pdctl_transfer.region import Region
+from pdctl_transfer.session.bytes.packing import TIGHT, Steps, Strip, strips
+from pdctl_transfer.session.options import Way
 
 Column = NDArray[np.int64]
 Ways = Mapping[str, Way]
@@ -34,10 +35,17 @@ class Split(NamedTuple):
 class Part:
     """What one prefill rank writes into one decode rank: `plan` narrowed to both, and its rows by kind."""
 
-    def __init__(self, plan: Plan, source: RankId, destination: RankId, entries: tuple[Entry, ...]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        source: RankId,
+        destination: RankId,
+        entries: tuple[Entry, ...],
+        steps: Steps = TIGHT,
+    ) -> None:
         self.plan, self.source, self.destination = plan, source, destination
         self.decode_tp = plan.decode_tp
-        self._entries = entries
+        self._entries, self._steps = entries, steps
         kinds = [plan.pairs[p].kind for p in plan.columns.pair.tolist()]
         self.rows: dict[str, Column] = {
             kind: np.array([i for i, k in enumerate(kinds) if k == kind]) for kind in dict.fromkeys(kinds)
@@ -55,7 +63,7 @@ class Part:
     @cached_property
     def strips(self) -> dict[str, tuple[Strip, ...]]:
         """The strips of each kind."""
-        return {kind: strips(self.plan, rows) for kind, rows in self.rows.items()}
+        return {kind: strips(self.plan, rows, self._steps) for kind, rows in self.rows.items()}
 
     def strips_of(self, kind: str) -> list[tuple[Strip, Entry, str]]:
         """The kind's strips, each with the decode entry it fills and a name that both sides give that entry."""
@@ -140,7 +148,7 @@ class PairPlan:
         self.plan = make_plan(prefill, decode)
         self.digest = self.plan.digest
         self.links = links(self.plan, ranks_of(prefill), ranks_of(decode))
-        self._parts: dict[tuple[RankId, RankId], Part] = {}
+        self._parts: dict[tuple[RankId, RankId, Steps], Part] = {}
 
     def decode_ranks(self, prefill: RankId) -> tuple[RankId, ...]:
         """The decode ranks that must ask this prefill rank before a room is complete."""
@@ -150,14 +158,20 @@ class PairPlan:
         """The prefill ranks that this decode rank asks."""
         return tuple(sorted(src for src, dst in self.links if dst == decode))
 
-    def part(self, src: RankId, dst: RankId) -> Part:
-        """What `src` writes into `dst`; possibly nothing."""
-        key = (src, dst)
+    def part(self, src: RankId, dst: RankId, here: Regions = (), there: Regions = ()) -> Part:
+        """What `src` writes into `dst`; possibly nothing. here, there: their regions, where items may lie apart."""
+        steps = Steps(steps_of(here), steps_of(there))
+        key = (src, dst, steps)
         if key not in self._parts:
             stage = next(stage for stage in self.decode.stages if stage.pp_rank == dst.pp)
             entries = tuple(entry for component in stage.components for entry in component.entries)
-            self._parts[key] = Part(self.plan.between(src, dst), src, dst, entries)
+            self._parts[key] = Part(self.plan.between(src, dst), src, dst, entries, steps)
         return self._parts[key]
+
+
+def steps_of(regions: Regions) -> tuple[int, ...]:
+    """Bytes from item to item in each; empty where no items lie apart."""
+    return tuple(region.step for region in regions) if any(region.stride for region in regions) else ()
 
 
 def ranks_of(manifest: Manifest) -> tuple[RankId, ...]:

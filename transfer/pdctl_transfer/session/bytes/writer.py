@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdctl_transfer.blocks import Blocks
+from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.copying import Buffer
 from pdctl_transfer.session.bytes.packing import GATHER_BELOW, Chunk, Segment, id_runs
-from pdctl_transfer.session.options import Region
 
 Column = NDArray[np.int64]
 
@@ -54,15 +54,15 @@ def packed_blocks(
         copier.gather(segment, ids, scratch)
         strip, packed = segment.strip, scratch.base + segment.at
         items = there[strip.dst_index].base + strip.dst_run
-        for n, item, count in _runs(segment, there_ids, strip.dst_item):
-            rows.append((packed + n * strip.bytes, items + item * strip.dst_item, count * strip.bytes))
+        for n, item, count in _runs(segment, there_ids, strip.dst_step):
+            rows.append((packed + n * strip.bytes, items + item * strip.dst_step, count * strip.bytes))
     copier.done()
     return Blocks(*np.array(rows, dtype=np.int64).T)
 
 
 def _short(segment: Segment, ids: Column) -> bool:
     strip = segment.strip
-    return strip.src_run < 0 or segment.bytes < len(_runs(segment, ids, strip.src_item)) * GATHER_BELOW
+    return strip.src_run < 0 or segment.bytes < len(_runs(segment, ids, strip.src_step)) * GATHER_BELOW
 
 
 def _source_runs(here: Sequence[Region], segment: Segment, ids: Column, base: int) -> list[tuple[int, int, int]]:
@@ -70,8 +70,8 @@ def _source_runs(here: Sequence[Region], segment: Segment, ids: Column, base: in
     strip = segment.strip
     items = here[strip.src_index].base + strip.src_run
     return [
-        (items + item * strip.src_item, base + n * strip.bytes, count * strip.bytes)
-        for n, item, count in _runs(segment, ids, strip.src_item)
+        (items + item * strip.src_step, base + n * strip.bytes, count * strip.bytes)
+        for n, item, count in _runs(segment, ids, strip.src_step)
     ]
 
 

@@ -9,12 +9,13 @@ from msgspec import Struct
 
 from pdctl_transfer.fabric.base import Peer, Transport
 from pdctl_transfer.plan import RankId
+from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.cost import Load, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, Column, chunks, pieces
 from pdctl_transfer.session.bytes.work import PairPlan, Part
 from pdctl_transfer.session.drive.pulse import Vital
 from pdctl_transfer.session.machine.leg import Cut
-from pdctl_transfer.session.options import Region, Way
+from pdctl_transfer.session.options import Way
 from pdctl_transfer.session.wire.messages import Ask, Hello
 from pdctl_transfer.telemetry import Tally, Telemetry
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pdctl_transfer.blocks import Blocks
 from pdctl_transfer.fabric.base import Deadline, Fabric, WriteResult, Writing, finish
+from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.work import joined, straight_blocks
@@ -20,7 +21,6 @@ from pdctl_transfer.session.drive.jobs import Job
 from pdctl_transfer.session.drive.legwork import LegWork
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.machine.events import Result
-from pdctl_transfer.session.options import Region
 from pdctl_transfer.telemetry import Tally
 
 AGAIN: Final = frozenset({"PD4011", "PD4031"})

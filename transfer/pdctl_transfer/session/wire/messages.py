@@ -8,10 +8,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, msgpack
 
+from pdctl_transfer.region import Region
 from pdctl_transfer.session.failure import Side
-from pdctl_transfer.session.options import Rank, Region, Verify, Way
+from pdctl_transfer.session.options import Rank, Verify, Way
 
-PROTOCOL = 2
+PROTOCOL = 3
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """What fits an address or a count."""
 
