@@ -96,6 +96,7 @@ def _read(path: Path, options: Options) -> _Input:
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.exposed import exposed
+    from pdctl.check.flag_rules.device_places import check_device_places
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
     from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
     from pdctl.check.fleets import Elsewhere, fleet_groups
@@ -107,6 +108,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     where = loaded.where("transfer.options.engine_id")
     outcomes: tuple[Outcome, ...] = (
         *doubts,
+        *check_device_places(loaded),
         *exposed(loaded, incurable="info"),  # of the hosts' networks, which preflight judges
         *unknown(loaded),
         *check_engine_ids(groups, loaded.fleet.transfer.options, where),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pdctl.flags import Reading
-from pdctl_topology import Host
 
 if TYPE_CHECKING:
     from pdctl.fleet.loaded import LoadedFleet
     from pdctl.fleet.model import Pool
+    from pdctl_topology import Host
 
 VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
 SIZES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -38,7 +38,7 @@ class Placed(Struct, frozen=True):
     step: int = 1
     share: float | None = None
 
-    def taken(self, host: Host) -> tuple[int, ...] | None:
+    def taken(self, host: "Host") -> tuple[int, ...] | None:
         """Numbers of the host's accelerators, in the order of its ranks; those it does not have are beyond the last.
 
         None where one is named in a way that cannot be looked up: a slice (MIG), a UUID that no driver told.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pdctl.engines.named import Named, Reader, spoken
 from pdctl.flags import Given, load, read_words
 from pdctl.preflight.accelerators import Placed, placed_on
-from pdctl.preflight.named import Named, Reader, spoken
 from pdctl_transfer.rules.outcome import Evidence
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ goes on with what is left. Names that are none of an HCA (interfaces, patterns) 
 
 from collections.abc import Iterator
 
+from pdctl.engines.named import READERS, Named
 from pdctl.preflight.facts import HostFacts
-from pdctl.preflight.named import READERS, Named
 from pdctl.preflight.rules.common import bare, known, over_rdma
 from pdctl.preflight.rules.device_spelling import PATTERN
 from pdctl.preflight.snapshot import Snapshot, label

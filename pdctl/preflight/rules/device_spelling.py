@@ -7,8 +7,8 @@ bare name matches nothing, and a list of interfaces alone leaves it on TCP. Moon
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from pdctl.engines.named import READERS, Named
 from pdctl.preflight.facts import HostFacts
-from pdctl.preflight.named import READERS, Named
 from pdctl.preflight.rules.common import bare, known, readable
 from pdctl.preflight.snapshot import Snapshot, label
 from pdctl.preflight.wants import Want

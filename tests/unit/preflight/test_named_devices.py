@@ -160,3 +160,74 @@ def test_only_gpus_that_the_pool_takes_want_a_near_adapter(tmp_path: Path, prefi
     seen = facts(tmp_path, nvidia_driver="open 570")
     found = findings(judge(snapshot((fleet("sglang", "mooncake", prefill), seen))))
     assert (found["PD2012"].params["gpus"] if "PD2012" in found else None) == far
+
+
+PARAMS = "SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS"
+
+
+@pytest.mark.code("PD2020")
+@pytest.mark.parametrize(
+    ("want", "severity", "text"),
+    [
+        (fleet("sglang", "nixl", {"env": {UCX: "mlx5_1:1"}, "args": [FLAG, "mlx5_0"]}), None, f"follows {UCX}"),
+        (
+            fleet("sglang", "nixl", {"env": {UCX: "mlx5_0:1"}, "args": [FLAG, '{"0": "mlx5_0"}']}),
+            None,
+            f"follows {UCX}",
+        ),
+        (
+            fleet("sglang", "nixl", {"env": {PARAMS: '{"device_list": "mlx5_1"}'}, "args": [FLAG, "mlx5_0"]}),
+            "error",
+            "refuses to start",
+        ),
+        (fleet("vllm", "mooncake", {"env": {"MC_TE_FILTERS": "mlx5_1"}}, TRANSFER), "error", "no device is left"),
+        (
+            fleet("vllm", "mooncake", {"env": {"MC_TE_FILTERS": "mlx5_1"}}, {"devices": ["mlx5_0", "mlx5_1"]}),
+            None,
+            "takes mlx5_1 alone",
+        ),
+    ],
+)
+def test_two_places_that_name_other_devices(host: Path, want: Want, severity: str | None, text: str):
+    found = findings(judge(snapshot((want, facts(host)))))["PD2020"]
+    assert (found.severity, text in found.params["outcome"]) == (severity, True)
+    assert len(found.evidence) == 2
+
+
+@pytest.mark.parametrize(
+    "want",
+    [
+        fleet("sglang", "nixl", {"env": {UCX: "mlx5_0:1,mlx5_1:1"}, "args": [FLAG, "mlx5_1,mlx5_0"]}),
+        fleet("sglang", "nixl", {"env": {PARAMS: '{"device_list": "mlx5_0"}'}, "args": [FLAG, "mlx5_0"]}),
+        fleet("vllm", "mooncake", {"env": {"MC_TE_FILTERS": "mlx5_0, mlx5_1"}}, TRANSFER),
+        fleet("sglang", "mooncake", {"env": {UCX: "mlx5_1:1"}}, TRANSFER),
+    ],
+)
+def test_places_that_agree_or_that_nobody_reads(host: Path, want: Want):
+    assert "PD2020" not in findings(judge(snapshot((want, facts(host)))))
+
+
+@pytest.mark.code("PD2029")
+@pytest.mark.parametrize(
+    ("prefill", "reason"),
+    [
+        ({"attn_tp": 2, "args": [FLAG, '{"0": "mlx5_0"}']}, "no entry for GPU 1"),
+        ({"attn_tp": 1, "args": ["--base-gpu-id", "3", FLAG, '{"0": "mlx5_0"}']}, "no entry for GPU 3"),
+        ({"args": [FLAG, '{"gpu0": "mlx5_0"}']}, "no map from GPU numbers"),
+        ({"args": [FLAG, '{"0": "mlx5_0"']}, "no JSON"),
+        ({"args": [FLAG, "/nowhere/map.json"]}, "no such file"),
+        ({"attn_tp": 2, "devices": ["4", "5"], "args": [FLAG, '{"0": "mlx5_0", "1": "mlx5_1"}']}, None),
+    ],
+)
+def test_a_map_by_gpu_has_every_gpu_that_the_engine_takes(host: Path, prefill: dict[str, Any], reason: str | None):
+    outcomes = judge(snapshot((fleet("sglang", "mooncake", prefill), facts(host))))
+    found = findings(outcomes)
+    assert ("PD2029" in found) == (reason is not None)
+    assert reason is None or reason in found["PD2029"].params["reason"]
+
+
+def test_a_map_that_lies_on_another_host_is_skipped(host: Path):
+    far = fleet("sglang", "mooncake", {"hosts": ["h9"], "args": [FLAG, "/nowhere/map.json"]})
+    outcomes = judge(snapshot((far, facts(host, "h9"))))
+    assert "PD2029" not in findings(outcomes)
+    assert "device-map" in {item.rule for item in outcomes if isinstance(item, Skipped)}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pdctl.derive.connectors import extras
 from pdctl.flags import Reading
@@ -37,6 +38,8 @@ class Named(Struct, frozen=True):
     names: tuple[str, ...]
     by_gpu: Mapping[str, tuple[str, ...]] = {}
     fault: str | None = None
+    narrows: bool = False
+    """It takes away from what other places name."""
 
     @property
     def negated(self) -> bool:
@@ -56,6 +59,8 @@ def spoken(loaded: "LoadedFleet", pool: "Pool", reading: Reading, env: Mapping[s
         own = [*_params(loaded, pool, env), *_flags(loaded, pool, reading), *own]
     if engine == "vllm" and backend == "mooncake":
         own = [*_connector(loaded, pool, reading), *own]
+    if backend == "mooncake" and (filtered := variable(loaded, pool, env, "MC_TE_FILTERS", "exact")) is not None:
+        own.append(replace(filtered, narrows=True))
     if backend == "mori":
         own.append(variable(loaded, pool, env, "MORI_RDMA_DEVICES", "exact"))
     return tuple(one for one in (*ucx, *own) if one is not None)
