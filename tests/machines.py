@@ -48,6 +48,8 @@ def write(machine: dict[str, Any], root: Path) -> Path:
     for gpu in _rows(machine, "gpu"):
         device = _pci(root, gpu["at"], {"class": gpu.get("class", "0x030200"), "vendor": gpu.get("vendor", "0x10de")})
         _put(device / "numa_node", str(gpu.get("numa", -1)))
+        if "device" in gpu:
+            _put(device / "device", gpu["device"])
     for netdev in _rows(machine, "netdev"):
         _netdev(root, netdev)
     for node, cpus in enumerate(machine.get("numa", [])):

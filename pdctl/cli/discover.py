@@ -69,7 +69,7 @@ def command(
 
 def _print(host: Host, choice: Choice, output: Form, gids: bool) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else view.WIDE
-    lines = [view.summary(host)]
+    lines = [view.summary(host), *view.unreached(host)]
     if not host.hcas:
         lines += ["", *view.nothing(host)]
     elif output is Form.table:

@@ -126,7 +126,7 @@ def from_flag(what: str, where: str, text: str, reader: Reader) -> Named:
 
 def _params(loaded: "LoadedFleet", pool: "Pool", env: Mapping[str, str]) -> Iterator[Named]:
     """`device_list` among the parameters that SGLang hands NIXL's backend."""
-    found = _object(env.get(PARAMS, "")).get("device_list") if loaded.fleet.transfer.backend == "nixl" else None
+    found = an_object(env.get(PARAMS, "")).get("device_list") if loaded.fleet.transfer.backend == "nixl" else None
     if isinstance(found, str) and found.strip():
         place = loaded.where(f"{pool.key}.env.{PARAMS}") if PARAMS in pool.env else "environment"
         yield Named("device_list", f"{place} {PARAMS}", found, "suffixed", listed(found))
@@ -136,7 +136,7 @@ def _connector(loaded: "LoadedFleet", pool: "Pool", reading: Reading) -> Iterato
     """`device_name` of vLLM's MooncakeConnector: of the pool's own config, else of the fleet's options."""
     own = reading.last(TRANSFER)
     if own is not None:
-        config, where = _object(own.value), f"{loaded.where(f'{pool.key}.args.{own.index}')} {own.spelled}"
+        config, where = an_object(own.value), f"{loaded.where(f'{pool.key}.args.{own.index}')} {own.spelled}"
     else:
         config = {"kv_connector": "MooncakeConnector", **loaded.fleet.transfer.options}
         where = loaded.where("transfer.options")
@@ -146,7 +146,8 @@ def _connector(loaded: "LoadedFleet", pool: "Pool", reading: Reading) -> Iterato
             yield Named("device_name", where, text, "split", tuple(text.split(",")))
 
 
-def _object(text: str) -> dict[str, Any]:
+def an_object(text: str) -> dict[str, Any]:
+    """A JSON object; empty for what is none, which others refuse."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

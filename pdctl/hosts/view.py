@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pdctl_topology import Choice, Hca, Host, Port, Usable, choose_gid, settings
+from pdctl_topology import Choice, Hca, Host, Port, Usable, choose_gid, integrated, settings
 
 WIDE = 200
 """Columns where the output is not a terminal."""
@@ -44,6 +44,12 @@ def summary(host: Host) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def unreached(host: Host) -> list[str]:
+    """What to say of GPUs whose memory no adapter reaches."""
+    names = dict.fromkeys(name for gpu in host.gpus if (name := integrated(gpu)) is not None)
+    return [f"{name} has no memory of its own: adapters reach buffers of the host only (PD2024)." for name in names]
 
 
 def nothing(host: Host) -> list[str]:

@@ -4,7 +4,7 @@ Where nothing is said an engine takes the first ones, however many other engines
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -39,12 +39,12 @@ class Placed(Struct, frozen=True):
     share: float | None = None
 
     def taken(self, host: "Host") -> tuple[int, ...] | None:
-        """Numbers of the host's accelerators, in the order of its ranks; those it does not have are beyond the last.
+        """Numbers of the host's accelerators, in the order of its ranks. One beyond the last is not there.
 
         None where one is named in a way that cannot be looked up: a slice (MIG), a UUID that no driver told.
         """
         if self.visible is None:
-            shown: list[int] = list(range(max(len(host.gpus), self.first + self.step * self.ranks)))
+            shown: list[int] = list(range(self.first + self.step * self.ranks))
         else:
             known = {gpu.uuid: gpu.index for gpu in host.gpus if gpu.uuid}
             numbers = [int(one) if one.isdigit() else known.get(one) for one in self.visible]
@@ -62,7 +62,7 @@ class Placed(Struct, frozen=True):
 def placed_on(loaded: "LoadedFleet", pool: "Pool", host: str, reading: Reading) -> tuple[Placed, ...]:
     """The engines of a pool on a host, none for what runs on CPUs."""
     engine = pool.engine or loaded.fleet.engine
-    if engine not in SIZES or _number(reading, "--nnodes", 1) > 1 or _on_cpu(pool, reading):
+    if engine not in SIZES or _number(reading, "--nnodes", 1) > 1 or on_cpu(pool, reading):
         return ()
     visible, source = _visible(loaded, pool)
     share = reading.value(SHARE[engine])
@@ -73,7 +73,8 @@ def placed_on(loaded: "LoadedFleet", pool: "Pool", host: str, reading: Reading) 
     return tuple(Placed(name, ranks, visible, source, first, max(1, step), taken) for name in here)
 
 
-def _on_cpu(pool: "Pool", reading: Reading) -> bool:
+def on_cpu(pool: "Pool", reading: Reading) -> bool:
+    """Whether the file says that the pool's engines run without accelerators."""
     return reading.value("--device") == "cpu" or pool.env.get("VLLM_TARGET_DEVICE") == "cpu"
 
 
@@ -106,7 +107,7 @@ def _number(reading: Reading, flag: str, otherwise: int) -> int:
     return int(value) if value is not None and value.isdigit() else otherwise
 
 
-def together(taken: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+def together(taken: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Pairs of engines that take an accelerator both, and which."""
     names = list(taken)
     for place, one in enumerate(names):

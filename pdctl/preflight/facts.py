@@ -5,11 +5,13 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from pdctl_topology import Choice, Host, choose
+from pdctl_topology import Choice, Gpu, Host, choose
 
 IPC_LOCK = 14
 """Number of the capability that lifts the limit on locked memory (capabilities(7))."""
 NO_CGROUP_LIMIT = 1 << 60
+ENGINES_RUN_ON = ("nvidia", "amd", "ascend", "intel")
+"""Vendors of accelerators; a host's graphics are of the last as often as not."""
 
 
 class Distribution(Struct, frozen=True):
@@ -57,6 +59,12 @@ class HostFacts(Struct, frozen=True):
     clock_offset: tuple[float, float]
     """Seconds by which its clock is ahead of this one, as bounds."""
     nvidia_driver: str | None
+
+    @property
+    def accelerators(self) -> tuple[Gpu, ...]:
+        """The devices that engines run on: those of the first of these vendors that the host has."""
+        found = ([gpu for gpu in self.host.gpus if gpu.vendor == vendor] for vendor in ENGINES_RUN_ON)
+        return tuple(next((gpus for gpus in found if gpus), ()))
 
 
 def facts_of(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pdctl.engines.named import Named, Reader, spoken
-from pdctl.flags import Given, load, read_words
-from pdctl.preflight.accelerators import Placed, placed_on
+from pdctl.engines.named import TRANSFER, Named, Reader, an_object, spoken
+from pdctl.flags import Given, Reading, load, read_words
+from pdctl.preflight.accelerators import Placed, on_cpu, placed_on
 from pdctl_transfer.rules.outcome import Evidence
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Want(Struct, frozen=True):
     """Addresses that the pool will tell its peers, with who said so."""
     placed: tuple[Placed, ...] = ()
     """Its engines on this host, with the accelerators that they take."""
+    host_buffers: str | None = None
+    """What says that transfers go from and to memory of the host, not of accelerators."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -107,6 +109,7 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[s
         environment=pool.environment,
         addresses=_addresses(pool, loaded, reading.last("--host")),
         placed=placed_on(loaded, pool, host, reading),
+        host_buffers=_host_buffers(loaded, pool, reading),
     )
 
 
@@ -165,3 +168,14 @@ def _addresses(pool: "Pool", loaded: "LoadedFleet", host: Given | None) -> tuple
     if host is not None and host.value not in ("0.0.0.0", "::"):
         named.append(Evidence(loaded.where(f"{pool.key}.args.{host.index}"), host.value))
     return tuple(named)
+
+
+def _host_buffers(loaded: "LoadedFleet", pool: "Pool", reading: Reading) -> str | None:
+    """NIXL in vLLM copies through the host where `kv_buffer_device` is cpu; engines on CPUs have no other memory."""
+    engine = pool.engine or loaded.fleet.engine
+    if engine == "reference" or on_cpu(pool, reading):
+        return "the engine runs on the CPU"
+    own = reading.last(TRANSFER)
+    config = an_object(own.value) if own is not None else loaded.fleet.transfer.options
+    said = engine == "vllm" and loaded.fleet.transfer.backend == "nixl" and config.get("kv_buffer_device") == "cpu"
+    return "kv_buffer_device is cpu" if said else None

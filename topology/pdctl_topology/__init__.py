@@ -3,6 +3,7 @@
 from .choice import Assignment, Choice, Excluded, Pick, Usable, choose
 from .gids import GidChoice, choose_gid
 from .host import read_host
+from .integrated import integrated
 from .model import Gid, Gpu, Hca, Host, Netdev, Numa, Port
 from .outputs import Setting, device_map, settings
 from .pci import Distance, distance
@@ -34,6 +35,7 @@ __all__ = [
     "choose_gid",
     "device_map",
     "distance",
+    "integrated",
     "read_host",
     "settings",
 ]

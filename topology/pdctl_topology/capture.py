@@ -35,7 +35,7 @@ FILES = [
     *(PORT + "/" + name for name in ("state", "phys_state", "rate", "lid", "link_layer")),
     *(PORT + "/gid_attrs/" + name for name in ("types/*", "ndevs/*")),
     "/sys/class/infiniband_verbs/*/ibdev",
-    *("/sys/bus/pci/devices/*/" + name for name in ("class", "vendor", "numa_node")),
+    *("/sys/bus/pci/devices/*/" + name for name in ("class", "vendor", "device", "numa_node")),
     *("/sys/devices/system/node/node*/" + name for name in ("cpulist", "meminfo", "hugepages/*/free_hugepages")),
 ]
 FOLDERS = [

@@ -39,6 +39,7 @@ def read_gpus(tree: Tree) -> tuple[Gpu, ...]:
                 pci=address,
                 pci_path=pci_path(tree, f"{DEVICES}/{address}"),
                 numa=numa_of(tree, f"{DEVICES}/{address}/numa_node"),
+                device=tree.read(f"{DEVICES}/{address}/device"),
             )
         )
     return tuple(found)

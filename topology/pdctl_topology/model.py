@@ -98,6 +98,8 @@ class Gpu(Struct, frozen=True):
     pci: str
     pci_path: tuple[str, ...]
     numa: int | None
+    device: str | None = None
+    """PCI device, as `0x2330`."""
 
 
 class Numa(Struct, frozen=True):

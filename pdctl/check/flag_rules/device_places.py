@@ -1,8 +1,8 @@
 """PD2020: the places that name devices for one pool say the same. It needs nothing of the hosts.
 
 Engines follow one and say little of the other: SGLang ignores its flag where UCX_NET_DEVICES is set, a map by GPU
-included, and refuses to start where the flag and NIXL's own parameters differ; a variable of a pool replaces the one that
-pdctl sets; Mooncake takes only what both its filter and the engine name.
+included, and refuses to start where the flag and NIXL's own parameters differ; a variable of a pool replaces the one
+that pdctl sets; Mooncake takes only what both its filter and the engine name.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from pdctl.preflight.rules import (
+    accelerators,
     addresses,
     clock,
     container,
@@ -15,6 +16,7 @@ from pdctl.preflight.rules import (
     devices,
     gid_index,
     gid_scan,
+    integrated,
     libraries,
     link_layer,
     memlock,
@@ -51,6 +53,8 @@ RULES: tuple[Rule, ...] = (
     mtu.check,
     memlock.check,
     peermem.check,
+    integrated.check,
+    accelerators.check,
     packages.check,
     libraries.check,
     versions.check,

@@ -83,3 +83,12 @@ def test_the_drawing_puts_each_gpu_and_its_hca_below_one_bridge(tmp_path: Path):
     assert "mlx5_4" in lines[bridge + 2]
     assert "✓ GPU 3" in lines[bridge + 2]
     assert sum("idle" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize(("name", "said"), [("dgx-spark", True), ("jetson-thor", True), ("grace-blackwell", False)])
+def test_a_gpu_that_adapters_do_not_reach_is_named(
+    name: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    root = machines.build(name, tmp_path)
+    assert main(["discover", "--root", str(root)]) == 0
+    assert ("no memory of its own" in capsys.readouterr().out) == said
