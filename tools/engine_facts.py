@@ -57,6 +57,27 @@ def texts(name: str) -> Taken:
     return take
 
 
+def keys(*names: str) -> Taken:
+    """Keys of the dictionaries that functions of these names write out, sorted."""
+
+    def take(trees: Sequence[ast.Module]) -> list[str]:
+        inside = [node for f in _functions(trees) if f.name in names for node in ast.walk(f)]
+        written = [key for node in inside if isinstance(node, ast.Dict) for key in node.keys]
+        return sorted({key.value for key in written if isinstance(key, ast.Constant) and isinstance(key.value, str)})
+
+    return take
+
+
+def refused(pattern: str) -> Taken:
+    """What is said where something is raised or asserted, in words that match, sorted; blanks for what is filled in."""
+
+    def take(trees: Sequence[ast.Module]) -> list[str]:
+        said = {_said(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert)}
+        return sorted(text for text in said if re.search(pattern, text))
+
+    return take
+
+
 def registered(function: str) -> Taken:
     """First arguments of the calls of a function, in their order."""
 
@@ -98,6 +119,12 @@ FACTS: dict[str, tuple[Fact, ...]] = {
             ("PD1001", "PD1002", "PD1006"),
         ),
         Fact(
+            "dcp.refuses",
+            rf"{_PD}/common/conn\.py|sglang/srt/(server_args|arg_groups/.*|distributed/parallel_state)\.py",
+            refused(r"PD (decode )?DCP|DSA DCP|decode_context_parallel_size .* divisible|divisible .*decode_context"),
+            ("PD1006", "rules/sglang_refusals.py"),
+        ),
+        Fact(
             "sliding",
             r"sglang/srt/configs/model_config\.py",
             texts("is_hybrid_swa_model"),
@@ -120,6 +147,19 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("connectors", rf"{_KV}/factory\.py", registered("register_connector"), ("derive/connectors.py KNOWN",)),
         Fact("hybrid", rf"{_KV}/v1/.*\.py", subclasses("SupportsHMA"), ("derive/connectors.py KNOWN, hybrid",)),
         Fact("nixl.hash", _NIXL, body("compute_nixl_compatibility_hash"), ("PD1014", "PD1015", "docs/vllm.md")),
+        Fact(
+            "nixl.hash.factors",
+            _NIXL,
+            keys("compute_nixl_compatibility_hash", "_get_speculative_compatibility_factors"),
+            ("rules/contracts.py",),
+        ),
+        Fact(
+            "nixl.refuses",
+            rf"{_NIXL}|vllm/config/(vllm|parallel|model)\.py",
+            refused(r"^(Nixl|NIXL (does|KV)|DCP sizes|DCP is not|Hybrid MLA|PD with|Replicated PCP|Attention-HMA)"),
+            ("PD1006", "rules/vllm_refusals.py"),
+        ),
+        Fact("mori.refuses", rf"{_KV}/v1/moriio/.*\.py", refused("heterogeneous TP"), ("rules/vllm_refusals.py",)),
         Fact("nixl.ratio", rf"{_NIXL}|{_KV}/utils\.py", body("tp_ratio"), ("PD1005",)),
         Fact("nixl.validates", _NIXL, body("_validate_remote_agent_handshake"), ("PD1005", "PD1006", "PD1020")),
         Fact("layouts", rf"{_KV}/utils\.py", body("get_kv_connector_cache_layout"), ("derive/vllm.py WANT_HND",)),
@@ -201,6 +241,13 @@ def main(argv: list[str]) -> int:
 
 def _functions(trees: Iterable[ast.Module]) -> list[ast.FunctionDef]:
     return [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def _said(node: ast.Raise | ast.Assert) -> str:
+    """The first sentence or so of what an exception says."""
+    source = node.msg if isinstance(node, ast.Assert) else node.exc
+    texts = [c.value for c in ast.walk(source) if isinstance(c, ast.Constant)] if source is not None else []
+    return " ".join(" ".join(text for text in texts if isinstance(text, str)).split())[:100]
 
 
 def _assigned(trees: Iterable[ast.Module], name: str) -> Iterator[ast.AST]:

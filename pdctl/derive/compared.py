@@ -17,10 +17,14 @@ FLAGS: Final[Mapping[str, str]] = {
     "dcp": "dcp",
     "pcp": "pcp",
     "state_dtype": "mamba-ssm-dtype",
+    "cross_layers": "cross-layers",
+    "compat_hash": "compat-hash",
 }
+#: Settings that an engine's derivation knows, by the flag that they are else told by.
+TOLD_BY: Final[Mapping[str, str]] = {"hybrid_manager": "disable-hybrid"}
 #: Settings by the engines whose handshake or start they matter to.
 OF_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
-    "vllm": ("kv_role", "connector", "attention_backend", "dcp", "pcp", "state_dtype"),
+    "vllm": ("kv_role", "connector", "attention_backend", "dcp", "pcp", "state_dtype", "cross_layers", "compat_hash"),
     "sglang": ("kv_role", "dcp", "state_dtype"),
     "reference": ("kv_role",),
 }
@@ -36,7 +40,8 @@ def compared(request: Request, config: Config, given: Mapping[str, Any]) -> tupl
     for name, value in given.items():
         if value is not None:
             settings[name] = value
-            sources[name] = Evidence(request.origins.get(name, "the engine's default"), str(value))
+            origin = request.origins.get(TOLD_BY.get(name, name), "the engine's default")
+            sources[name] = Evidence(origin, str(value))
     for name in OF_ENGINE.get(request.engine, ()):
         flag = FLAGS[name]
         value = request.flags.get(flag)

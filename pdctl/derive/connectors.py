@@ -54,16 +54,27 @@ KNOWN: Final[Mapping[str, Kind]] = {
     "UMBPStoreConnector": Kind("shares", "UMBP"),
 }
 
+#: Options of the NIXL connectors that their handshake knows, by pdctl's name.
+HASHED: Final[Mapping[str, str]] = {
+    "enable_cross_layers_blocks": "cross-layers",
+    "enforce_handshake_compat": "compat-hash",
+}
+
 #: Backends of the connectors that move state between engines, and LMCache.
 BACKENDS: Final = (*dict.fromkeys(kind.backend for kind in KNOWN.values() if kind.does == "moves"), "lmcache")
 
 
 class Connector(Struct, frozen=True):
-    """One connector of a tree: its class, the role that its own part of the config gives it, what it wraps."""
+    """One connector of a tree: its class, the role that its own part of the config gives it, what it wraps.
+
+    `options`: its extra config. `module`: where its class is, for one that is not the engine's own.
+    """
 
     name: str
     role: str | None = None
     children: "tuple[Connector, ...]" = ()
+    options: Mapping[str, Any] = {}
+    module: str | None = None
 
     @property
     def kind(self) -> Kind:
@@ -80,12 +91,15 @@ class Connector(Struct, frozen=True):
         """Whether it and all that it wraps know hybrid caches; vLLM turns its hybrid manager off if one does not."""
         return self.kind.hybrid and all(child.hybrid for child in self.children)
 
+    def all(self) -> "Iterator[Connector]":
+        """Itself and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.all()
+
     def leaves(self) -> "Iterator[Connector]":
         """The connectors that do something themselves, in their order."""
-        if self.kind.does != "wraps":
-            yield self
-        for child in self.children:
-            yield from child.leaves()
+        return (one for one in self.all() if one.kind.does != "wraps")
 
 
 def read(config: Mapping[str, Any], role: str | None = None, depth: int = 0) -> Connector | None:
@@ -99,7 +113,14 @@ def read(config: Mapping[str, Any], role: str | None = None, depth: int = 0) -> 
     inner = extra.get("connectors") if isinstance(extra, Mapping) else None
     parts = inner if isinstance(inner, list) else []
     found = (read(part, role, depth + 1) for part in parts if isinstance(part, Mapping))
-    return Connector(name, role, tuple(child for child in found if child is not None))
+    module = config.get("kv_connector_module_path")
+    return Connector(
+        name,
+        role,
+        tuple(child for child in found if child is not None),
+        extra if isinstance(extra, Mapping) else {},
+        module if isinstance(module, str) else None,
+    )
 
 
 def mover(tree: Connector) -> Connector | None:

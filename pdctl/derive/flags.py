@@ -137,6 +137,10 @@ def _transfer(request: Request, spoken: Mapping[str, Any], place: str) -> Reques
     request = _role(request, KV_ROLES.get(str(moves.role)), place)
     origins = {**request.origins, "connector": place}
     flags = {**request.flags, "connector": moves.name}
+    for option, name in connectors.HASHED.items():
+        if option in moves.options:
+            word = "on" if str(moves.options[option]).lower() == "true" else "off"
+            flags, origins = {**flags, name: word}, {**origins, name: f"{place} {option}"}
     if not tree.hybrid:
         flags, origins = {**flags, "disable-hybrid": ""}, {**origins, "disable-hybrid": f"{place} {tree.label}"}
     if moves.kind.does not in ("moves", "shares"):

@@ -133,8 +133,8 @@ def _write(folder: Path, config: Mapping[str, Any]) -> None:
     import numpy as np
 
     random = np.random.default_rng(20251129)
-    tensors = {name: _draw(random, name, shape) for name, shape in _shapes(config)}
-    (folder / "model.safetensors").write_bytes(_safetensors(tensors))
+    tensors = {name: draw(random, name, shape) for name, shape in _shapes(config)}
+    (folder / "model.safetensors").write_bytes(safetensors(tensors))
     documents = {
         "config.json": dict(config),
         "generation_config.json": {"bos_token_id": _BOS, "eos_token_id": _EOS},
@@ -162,15 +162,16 @@ def _shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
         layer = f"model.layers.{index}"
         yield f"{layer}.input_layernorm.weight", (hidden,)
         yield f"{layer}.post_attention_layernorm.weight", (hidden,)
-        yield from _linear_attention(layer, config) if kind == "linear_attention" else _attention(layer, config)
+        yield from _linear_attention(layer, config) if kind == "linear_attention" else attention(layer, config)
         yield from (
             _experts(layer, config)
             if "num_experts" in config
-            else _mlp(f"{layer}.mlp", hidden, config["intermediate_size"])
+            else mlp(f"{layer}.mlp", hidden, config["intermediate_size"])
         )
 
 
-def _attention(layer: str, config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def attention(layer: str, config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of the projections of one layer's attention."""
     hidden, head_dim = config["hidden_size"], config["head_dim"]
     queries, keys = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
     gated = config["model_type"] == "qwen3_next"  # this architecture's q_proj yields the output gate as well
@@ -196,7 +197,8 @@ def _linear_attention(layer: str, config: Mapping[str, Any]) -> Iterator[tuple[s
     yield f"{layer}.linear_attn.out_proj.weight", (hidden, values)
 
 
-def _mlp(prefix: str, hidden: int, inner: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def mlp(prefix: str, hidden: int, inner: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of one gated MLP."""
     yield f"{prefix}.gate_proj.weight", (inner, hidden)
     yield f"{prefix}.up_proj.weight", (inner, hidden)
     yield f"{prefix}.down_proj.weight", (hidden, inner)
@@ -206,12 +208,12 @@ def _experts(layer: str, config: Mapping[str, Any]) -> Iterator[tuple[str, tuple
     hidden = config["hidden_size"]
     yield f"{layer}.mlp.gate.weight", (config["num_experts"], hidden)
     for index in range(config["num_experts"]):
-        yield from _mlp(f"{layer}.mlp.experts.{index}", hidden, config["moe_intermediate_size"])
-    yield from _mlp(f"{layer}.mlp.shared_expert", hidden, config["shared_expert_intermediate_size"])
+        yield from mlp(f"{layer}.mlp.experts.{index}", hidden, config["moe_intermediate_size"])
+    yield from mlp(f"{layer}.mlp.shared_expert", hidden, config["shared_expert_intermediate_size"])
     yield f"{layer}.mlp.shared_expert_gate.weight", (1, hidden)
 
 
-def _draw(random: "np.random.Generator", name: str, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
+def draw(random: "np.random.Generator", name: str, shape: tuple[int, ...]) -> "np.ndarray[Any, Any]":
     """Weights wide enough that greedy tokens vary, norms near their neutral value."""
     import numpy as np
 
@@ -222,7 +224,7 @@ def _draw(random: "np.random.Generator", name: str, shape: tuple[int, ...]) -> "
     return scaled
 
 
-def _safetensors(tensors: Mapping[str, "np.ndarray[Any, Any]"]) -> bytes:
+def safetensors(tensors: Mapping[str, "np.ndarray[Any, Any]"]) -> bytes:
     """A safetensors file in bfloat16: 8 bytes of header length, the header as JSON, the data."""
     import numpy as np
 

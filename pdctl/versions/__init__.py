@@ -1,18 +1,15 @@
 """Which release of an engine runs, by what says so, and which releases pdctl's tables were read out of. Pure."""
 
-import json
 import re
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from pdctl_transfer.rules.releases import release
+from pdctl_transfer.rules.releases import RANGES, SHOWN, in_range, release
 
-#: Engines as people write them.
-SHOWN: Final[Mapping[str, str]] = {"sglang": "SGLang", "vllm": "vLLM"}
+__all__ = ["IMAGES", "PINNED", "SHOWN", "Release", "image_version", "in_range", "known_range", "release", "released"]
+
 #: The release that layouts, flags and rules are those of.
 PINNED: Final[Mapping[str, str]] = {"sglang": "0.5.23", "vllm": "0.32.0"}
 #: Repositories whose tags are the engine's releases, by the last part of their names. Others count their own.
@@ -60,17 +57,9 @@ def released(engine: str, stated: str | None, source: str = "", by: str = "") ->
     return Release(engine, stated if in_range(engine, stated) else PINNED[engine], stated, source, by)
 
 
-def in_range(engine: str, version: str | None) -> bool:
-    """Whether the version lies between the oldest and the newest release that was read."""
-    found = release(version)
-    oldest, newest = (release(bound) for bound in known_range(engine))
-    return found is not None and oldest is not None and newest is not None and oldest <= (*found[:3], 0) <= newest
-
-
 def known_range(engine: str) -> tuple[str, str]:
     """The oldest and the newest release that pdctl's facts were read out of."""
-    read = _read()[engine]["read"]
-    return read[0], read[-1]
+    return RANGES[engine]
 
 
 def image_version(engine: str, image: str) -> str | None:
@@ -83,9 +72,3 @@ def image_version(engine: str, image: str) -> str | None:
         return None
     match = None if _EARLY.match(tag) else _TAG.fullmatch(tag)
     return match[1] if match else None
-
-
-@cache
-def _read() -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name("releases.json").read_bytes())
-    return found

@@ -153,22 +153,37 @@ def example(shipped: str, /, **changes: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def by_hand(instance: Instance, log: Path) -> Iterator[None]:
-    """One engine as an operator would start it, with the adapter's command line; ended with all its processes."""
-    engine = adapter(instance.pool.engine or instance.fleet.engine)
-    engine.ship_core([instance.pool])
-    engine.needs(instance.fleet, instance.pool)  # writes a built-in model
-    made = engine.command(instance)
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            made.argv, env=os.environ | dict(made.env), stdout=output, stderr=output, start_new_session=True
-        )
+def by_hand(*instances: Instance, logs: Path) -> Iterator[None]:
+    """Engines as an operator would start them, with the adapter's command lines; ended with all their processes.
+
+    Each writes `NAME.log` in that folder; a second start of one goes on in it.
+    """
+    processes = []
     try:
-        until(f"{instance.name} serves", lambda: answers(instance.url + engine.readiness.path))
+        for instance in instances:
+            engine = adapter(instance.pool.engine or instance.fleet.engine)
+            engine.ship_core([instance.pool])
+            engine.needs(instance.fleet, instance.pool)  # writes a built-in model
+            made = engine.command(instance)
+            with (logs / f"{instance.name}.log").open("a") as output:
+                processes.append(
+                    subprocess.Popen(
+                        made.argv, env=os.environ | dict(made.env), stdout=output, stderr=output, start_new_session=True
+                    )
+                )
+        for instance, process in zip(instances, processes, strict=True):
+            path = adapter(instance.pool.engine or instance.fleet.engine).readiness.path
+            until(f"{instance.name} serves", partial(_serves_or_died, instance, path, process))
         yield
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def _serves_or_died(instance: Instance, path: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None, f"{instance.name} ended with {process.returncode} before it served"
+    return answers(instance.url + path)
 
 
 def until(what: str, condition: Callable[[], bool], timeout: float = 600) -> float:

@@ -101,7 +101,7 @@ def test_another_model_is_refused_by_the_plugin(misfits: Fleet, tmp_path: Path) 
     """A prefill engine of another model, started by hand: its pages have the same length, there are more of them."""
     document = example("sglang-cpu", name="sglang-other", model={"path": OTHER})
     other = Fleet(tmp_path, document).instance("prefill-0", http=free_port(), bootstrap=free_port())
-    with by_hand(other, tmp_path / "log"):
+    with by_hand(other, logs=tmp_path):
         with pytest.raises(GateError, match="PD1013"):
             adapter("sglang").probe(other, misfits.instance("decode-0"), PROMPT, TOKENS, 180.0)
         assert len(through(misfits, "fits-0")) == TOKENS

@@ -98,7 +98,7 @@ def test_over_mooncake_another_model_is_refused_by_the_plugin(mooncake: Fleet, t
     document = {**mooncake.document, "name": "vllm-other", "model": {"path": OTHER, "name": "tiny-llama"}}
     ports = {purpose: free_port() for purpose in ("http", "bootstrap", "side_channel")}
     other, decode = Fleet(tmp_path, document).instance("prefill-0", **ports), mooncake.instance("decode-0")
-    with by_hand(other, tmp_path / "log"), pytest.raises(GateError, match="no token came back: decode-0"):
+    with by_hand(other, logs=tmp_path), pytest.raises(GateError, match="no token came back: decode-0"):
         adapter("vllm").probe(other, decode, PROMPT, TOKENS, 180.0)
     assert "PD1013" in mooncake.log("decode-0")
     assert mooncake.events("decode-0")[-1]["data"]["code"] == "PD1013"

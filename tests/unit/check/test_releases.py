@@ -21,6 +21,16 @@ SLIDING = {
     "layer_types": ["sliding_attention", "full_attention"],
     "torch_dtype": "bfloat16",
 }
+DENSE = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "torch_dtype": "bfloat16",
+}
 HYBRID = {
     "architectures": ["Qwen3NextForCausalLM"],
     "model_type": "qwen3_next",
@@ -129,6 +139,57 @@ def test_outside_of_the_known_range_is_a_warning_once(judged: Any, version: str)
     assert [evidence["source"] for evidence in finding["evidence"]] == ["fleet.yaml:6", "fleet.yaml:7"]
     [one] = report["judged_for"]
     assert (one["version"], one["stated"]) == (PINNED["sglang"], version)
+
+
+@pytest.mark.parametrize("version", ["0.5.5", "0.5.24"])
+@pytest.mark.parametrize(
+    ("sizes", "rule"), [(("attn_tp: 1", "attn_tp: 2"), "unequal_tp"), (("pp: 2", "pp: 2"), "pipeline")]
+)
+def test_outside_of_the_known_range_what_depends_on_the_release_is_unknown(
+    judged: Any, version: str, sizes: tuple[str, str], rule: str
+) -> None:
+    """With the reason, on either side of the range; a page size that differs is refused all the same."""
+    stated = f"engine_version: {version}"
+    status, report = judged(*(f"{size}, {stated}" for size in sizes), config=DENSE)
+    assert (status, [pair["verdict"] for pair in report["pairs"]]) == (3, ["unknown"])
+    [skip] = [skip for skip in report["skipped"] if skip["rule"] == rule]
+    assert f"SGLang {version} is none of the releases" in skip["reason"]
+    pages = [f"{size}, {stated}, page_size: {page}" for size, page in zip(sizes, (64, 32), strict=True)]
+    assert judged(*pages, config=DENSE)[1]["pairs"][0]["verdict"] == "refused"
+    assert judged(*sizes, config=DENSE)[0] == 0
+
+
+PUSH = """args: [--kv-transfer-config, '{"kv_connector":"NixlPushConnector","kv_role":"kv_producer"}']"""
+PULL = """args: [--kv-transfer-config, '{"kv_connector":"NixlConnector","kv_role":"kv_consumer"}']"""
+
+
+@pytest.mark.code("PD1036")
+@pytest.mark.parametrize(
+    ("version", "verdict", "said"),
+    [
+        ("0.27.0", "refused", "the handshake passes"),
+        ("0.28.0", "refused", "vLLM's NIXL handshake refuses"),
+        ("0.34.0", "unknown", "vLLM 0.34.0 is none"),
+    ],
+)
+def test_a_factor_of_the_handshake_has_its_releases(judged: Any, version: str, verdict: str, said: str) -> None:
+    """Push and pull are told apart by the hash since 0.28; before, both wait for each other."""
+    sides = [f"engine_version: {version}, {words}" for words in (PUSH, PULL)]
+    _, report = judged(*sides, engine="vllm", config=DENSE)
+    assert [pair["verdict"] for pair in report["pairs"]] == [verdict]
+    assert said in json.dumps([report["findings"], report["skipped"]])
+
+
+def test_decode_that_is_told_not_to_compare_hashes_compares_none(judged: Any) -> None:
+    """Another attention backend is then no refusal of the handshake."""
+    off = '"kv_connector_extra_config":{"enforce_handshake_compat":false}'
+    backends = [f"--attention-backend, {name}, " for name in ("FLASH_ATTN", "FLASHINFER")]
+    decode = PULL.replace("}'", f",{off}}}'").replace("[", f"[{backends[1]}")
+    prefill = PULL.replace("kv_consumer", "kv_producer").replace("[", f"[{backends[0]}")
+    _, report = judged(prefill, decode, engine="vllm", config=DENSE)
+    assert "PD1036" not in _codes(report)
+    _, report = judged(prefill, PULL.replace("[", f"[{backends[1]}"), engine="vllm", config=DENSE)
+    assert "PD1036" in _codes(report)
 
 
 @pytest.mark.code("PD1046")

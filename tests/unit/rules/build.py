@@ -20,6 +20,7 @@ from pdctl_transfer.layout.manifest import (
 )
 from pdctl_transfer.rules import Finding, Outcome, Pair, Skipped, judge
 
+VERSIONS = {"sglang": "0.5.23", "vllm": "0.32.0"}
 PAGE = 64
 RATIO = 16
 
@@ -82,7 +83,8 @@ def state(kind: str, tp: int, layers: range, **more: Any) -> Component:
 
 def manifest(role: str, tp: int = 1, stages: tuple[Stage, ...] | None = None, **changes: Any) -> Manifest:
     """Dense, four layers, on SGLang over mooncake; top-level fields by keyword, `engine` and `backend` by name."""
-    engine = Engine(changes.pop("engine", "sglang"), changes.pop("version", "0.5.23"))
+    name = changes.pop("engine", "sglang")
+    engine = Engine(name, changes.pop("version", VERSIONS.get(name, "0.1.0")))
     transfer = Transfer(changes.pop("backend", "mooncake"), changes.pop("transfer_version", "0.3.13.post1"))
     parts = changes.pop("parts", (kv(tp, range(4)),))
     stages = stages or (Stage(0, (0, 4), parts),)

@@ -25,6 +25,8 @@ SETTINGS: Final = {
     "hybrid_manager": "whether vLLM's hybrid KV cache manager is on",
     "dcp": "decode context parallelism",
     "pcp": "prefill context parallelism of vLLM",
+    "cross_layers": "whether vLLM's NIXL connector lays its blocks across layers: on, off",
+    "compat_hash": "whether vLLM's NIXL handshake compares hashes: on, off",
 }
 
 Role = Literal["prefill", "decode"]

@@ -1,4 +1,4 @@
-"""What a connector's handshake compares: data, by engine and backend, each with its source.
+"""What a connector's handshake compares: data, by engine and backend, factor by factor, each with its releases.
 
 A contract holds for the connector it was read in. vLLM's NIXL connectors hash all that follows and refuse a peer with
 another hash: both engines are healthy and each request fails. Its Mooncake connector has no such hash, SGLang
@@ -9,16 +9,29 @@ from typing import Final
 
 from msgspec import Struct
 
-from pdctl_transfer.rules.pair import Pair
+from pdctl_transfer.rules.pair import Pair, setting
+from pdctl_transfer.rules.releases import applies
+
+
+class Factor(Struct, frozen=True):
+    """One thing that a handshake compares: a name of `FIELDS`, and the engine's own for it in its source.
+
+    `said` are the words for it where no other rule is about it; empty where one is.
+    """
+
+    field: str
+    named: str
+    said: str = ""
+    since: str | None = None
+    until: str | None = None
 
 
 class Contract(Struct, frozen=True):
-    """Fields that the handshake compares, by their names in `FIELDS`; `lone` are those that no other rule is about."""
+    """What one engine's handshake over one backend compares."""
 
     engine: str
     backend: str
-    compares: frozenset[str]
-    lone: tuple[tuple[str, str], ...]
+    factors: tuple[Factor, ...]
     who: str
     source: str
 
@@ -27,11 +40,20 @@ CONTRACTS: Final = (
     Contract(
         engine="vllm",
         backend="nixl",
-        compares=frozenset({"engine_version", "model", "dtype", "kv_cache_dtype", "speculative"}),
-        lone=(
-            ("transfer_mode", "pages move by"),
-            ("attention_backend", "attention backend"),
-            ("hybrid_manager", "hybrid KV cache manager"),
+        factors=(
+            Factor("engine_version", "vllm_version"),
+            Factor("engine_version", "nixl_connector_version"),
+            Factor("model", "model"),
+            Factor("dtype", "dtype"),
+            Factor("config_digest", "num_kv_heads"),
+            Factor("config_digest", "head_size"),
+            Factor("config_digest", "num_hidden_layers"),
+            Factor("attention_backend", "attn_backend_name", "attention backend"),
+            Factor("kv_cache_dtype", "cache_dtype"),
+            Factor("hybrid_manager", "is_hma_enabled", "hybrid KV cache manager"),
+            Factor("speculative", "speculative_config", since="0.28.0"),
+            Factor("transfer_mode", "transfer_mode", "pages move by", since="0.28.0"),
+            Factor("cross_layers", "cross_layers_blocks", "blocks across layers", until="0.29.0"),
         ),
         who="vLLM's NIXL handshake",
         source="vLLM 0.32.0 nixl/metadata.py:133, compute_nixl_compatibility_hash",
@@ -47,7 +69,13 @@ def contract_of(pair: Pair) -> Contract | None:
     return None
 
 
+def factors(pair: Pair) -> tuple[Factor, ...]:
+    """What the pair's handshake compares, in the releases of its sides; nothing where decode is told not to."""
+    contract = contract_of(pair)
+    every = contract.factors if contract and setting(pair.decode, "compat_hash") != "off" else ()
+    return tuple(factor for factor in every if applies(factor.since, factor.until, *pair.versions))
+
+
 def compares(pair: Pair, name: str) -> bool:
     """Whether the pair's handshake compares the field."""
-    contract = contract_of(pair)
-    return contract is not None and name in contract.compares
+    return any(factor.field == name for factor in factors(pair))

@@ -15,9 +15,8 @@ def check_moved(pair: Pair) -> Iterator[Outcome]:
     """Kinds with entries on prefill, by the older of the two sides."""
     if pair.engines != {"sglang"}:
         return
-    versions = (pair.prefill.engine.version, pair.decode.engine.version)
     kinds = sorted({part.kind for part in components(pair.prefill) if part.entries} - {"kv"})
-    lost = {kind: since for kind in kinds if (since := brought_by(MOVED, kind, pair.backend, *versions))}
+    lost = {kind: since for kind in kinds if (since := brought_by(MOVED, kind, pair.backend, *pair.versions))}
     if lost:
         evidence = [*pair.evidence("engine_version"), *pair.backend_evidence()]
         since = listed(lost.values())

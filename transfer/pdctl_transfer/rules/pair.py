@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, field
 from pdctl_transfer.layout.manifest import SETTINGS, Component, Manifest, Role
 from pdctl_transfer.layout.pairing import Pairing, pair_entries
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
+from pdctl_transfer.rules.releases import outside
 
 Rule = Callable[["Pair"], Iterable[Outcome]]
 
@@ -49,6 +50,7 @@ _FIELDS: Final[Mapping[str, Callable[[Manifest], object]]] = {
     "values_digest": lambda m: None if m.model.values_digest is UNSET else m.model.values_digest,
     "transfer_mode": lambda m: TRANSFER_MODES.get(setting(m, "connector")),
     **{name: _setting(name) for name in SETTINGS},
+    "cross_layers": lambda m: setting(m, "cross_layers") or "off",
 }
 
 
@@ -119,6 +121,16 @@ class Pair(Struct, frozen=True, dict=True):
     def engines(self) -> frozenset[str]:
         """Names of the engines of the two sides; one, unless they differ."""
         return frozenset({self.prefill.engine.name, self.decode.engine.name})
+
+    @property
+    def versions(self) -> tuple[str | None, str | None]:
+        """Engine versions of prefill and decode, where they are stated."""
+        return self.prefill.engine.version, self.decode.engine.version
+
+    @property
+    def outside(self) -> str | None:
+        """Why no table of releases says what this pair's engine does; None where they do."""
+        return outside(self.prefill.engine.name, *self.versions) if len(self.engines) == 1 else None
 
     @property
     def tp(self) -> tuple[int, int]:

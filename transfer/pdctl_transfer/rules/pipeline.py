@@ -22,6 +22,10 @@ KNOWN = frozenset({"sglang", "vllm", "reference"})
 
 def check_pipeline(pair: Pair) -> Iterator[Outcome]:
     """Sizes first, then kinds of state that need one stage."""
+    if pair.outside and {*_sizes(pair.prefill), *_sizes(pair.decode)} != {1}:
+        sizes = f"PP {pair.prefill.parallel.pp} → {pair.decode.parallel.pp}"
+        yield pair.skipped("pipeline", f"{sizes}: {pair.outside}", needed=True)
+        return
     found = list(_sglang(pair) if "sglang" in pair.engines else _vllm(pair) if "vllm" in pair.engines else ())
     yield from found
     strangers = pair.engines - KNOWN

@@ -60,6 +60,9 @@ class Refusal(Struct, frozen=True):
     source: str
     """The engine, its version, file and line."""
     severity: Severity = "error"
+    since: str | None = None
+    until: str | None = None
+    """The releases that refuse it: from the first on, before the last. None: as far back, or on, as was read."""
 
 
 def row(
@@ -71,9 +74,11 @@ def row(
     source: str,
     *,
     severity: Severity = "error",
+    since: str | None = None,
+    until: str | None = None,
 ) -> Refusal:
     """A row; no backends means whatever moves the pages."""
-    return Refusal(engine, backends, roles, evidence, judge, source, severity)
+    return Refusal(engine, backends, roles, evidence, judge, source, severity, since, until)
 
 
 def sides_of(pair: Pair) -> Sides:

@@ -1,4 +1,7 @@
-"""What SGLang refuses of context parallelism: read in 0.5.23."""
+"""What SGLang refuses of context parallelism: read in 0.5.23, and where it is another in the releases from 0.5.6 on.
+
+The flag came with 0.5.15; a disaggregated engine knows of it since 0.5.17.
+"""
 
 from typing import Final
 
@@ -38,14 +41,55 @@ def _sglang_dcp_unequal(at: Sides, _: str) -> str | None:
     return f"decode context parallelism {prefill} on prefill, {decode} on decode: prefill's is 1 or decode's"
 
 
+def _sglang_dcp_unknown(at: Sides, role: str) -> str | None:
+    dcp = at.size(role, "dcp")
+    if dcp == 1:
+        return None
+    return (
+        f"decode context parallelism {dcp} on {role}: disaggregation knows none before 0.5.17, pages hold other tokens"
+    )
+
+
+def _sglang_dcp_backend(at: Sides, _: str) -> str | None:
+    dcp = at.size("decode", "dcp")
+    return f"decode context parallelism {dcp} goes over mooncake and nixl only before 0.5.22" if dcp > 1 else None
+
+
 READ: Final = "SGLang 0.5.23"
+CONN: Final = "disaggregation/common/conn.py"
+SINCE_PD: Final = "0.5.17"
 
 ROWS: Final[tuple[Refusal, ...]] = (
     row("sglang", ANY, BOTH, ("dcp", "attn_tp"), _sglang_dcp_divides, f"{READ} distributed/parallel_state.py:2720"),
-    row("sglang", ANY, BOTH, ("dcp",), _sglang_dcp_dsa, f"{READ} arg_groups/model_overrides/deepseek_v2.py:23"),
-    row("sglang", ANY, DECODE, ("dcp",), _sglang_dcp_mla, f"{READ} disaggregation/common/conn.py:1408"),
+    row("sglang", ANY, BOTH, ("dcp",), _sglang_dcp_unknown, f"SGLang 0.5.16 {CONN}, no DCP", until=SINCE_PD),
     row(
-        "sglang", ANY, DECODE, ("dcp", "attn_cp"), _sglang_dcp_prefill_cp, f"{READ} disaggregation/common/conn.py:1412"
+        "sglang",
+        ANY,
+        BOTH,
+        ("dcp",),
+        _sglang_dcp_dsa,
+        f"{READ} arg_groups/model_overrides/deepseek_v2.py:23",
+        since="0.5.22",
     ),
-    row("sglang", ANY, DECODE, ("dcp",), _sglang_dcp_unequal, f"{READ} arg_groups/pd_disaggregation_hook.py:57"),
+    row("sglang", ANY, DECODE, ("dcp",), _sglang_dcp_mla, f"{READ} {CONN}:1408", since=SINCE_PD),
+    row("sglang", ANY, DECODE, ("dcp", "attn_cp"), _sglang_dcp_prefill_cp, f"{READ} {CONN}:1412", since=SINCE_PD),
+    row(
+        "sglang",
+        ANY,
+        DECODE,
+        ("dcp",),
+        _sglang_dcp_unequal,
+        f"{READ} arg_groups/pd_disaggregation_hook.py:57",
+        since=SINCE_PD,
+    ),
+    row(
+        "sglang",
+        frozenset({"mori", "ascend"}),
+        DECODE,
+        ("dcp",),
+        _sglang_dcp_backend,
+        "SGLang 0.5.21 arg_groups/pd_disaggregation_hook.py",
+        since=SINCE_PD,
+        until="0.5.22",
+    ),
 )

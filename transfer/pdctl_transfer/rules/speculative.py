@@ -39,7 +39,9 @@ def check_speculative(pair: Pair) -> Iterator[Outcome]:
     prefill, decode = speculates(pair.prefill), speculates(pair.decode)
     if not prefill and not decode:
         yield pair.held("speculative", "neither side speculates")
-    elif hashed := _hashed_apart(pair):
+    elif (hashed := _hashed_apart(pair)) and pair.outside:
+        yield pair.skipped("speculative", f"{hashed}: {pair.outside}", needed=True)
+    elif hashed:
         what = f"{hashed}; vLLM's NIXL handshake compares that and refuses the peer"
         yield _differs(pair, what, "error")
     elif not prefill:

@@ -24,6 +24,9 @@ def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
     if len(pair.engines) > 1:
         yield pair.skipped("unequal_tp", "two engines share no protocol (PD1014)")
         return
+    if pair.outside:
+        yield pair.skipped("unequal_tp", f"attention TP {pair.tp[0]} → {pair.tp[1]}: {pair.outside}", needed=True)
+        return
     states = _states(pair)
     verdicts: dict[str, list[str]] = {}
     for (kind, sharding), nhd in states.items():
@@ -103,8 +106,7 @@ def _brought(pair: Pair, kind: str, sharding: Sharding) -> str | None:
     """`refused before 0.5.22`, where the release of one side cannot yet do what the tables say."""
     if pair.engines != {"sglang"} or (sharding == "replicated" and kind not in UNLIKE_MLA and is_mla(pair)):
         return None
-    versions = (pair.prefill.engine.version, pair.decode.engine.version)
-    since = brought_by(RESHAPED, kind, pair.backend, *versions)
+    since = brought_by(RESHAPED, kind, pair.backend, *pair.versions)
     return f"{_BEFORE} {since}" if since else None
 
 

@@ -1,4 +1,8 @@
-"""What vLLM and its connectors refuse: read in 0.32.0."""
+"""What vLLM and its connectors refuse: read in 0.32.0, and where it is another in the releases from 0.24 to 0.33.
+
+NIXL's connectors know pipeline stages since 0.26, context parallelism since 0.29. What an older one does with them is
+not established.
+"""
 
 from typing import Final
 
@@ -7,6 +11,7 @@ from pdctl_transfer.rules.refusal import BOTH, DECODE, Refusal, Sides, row
 
 NIXL: Final = frozenset({"nixl"})
 MOONCAKE: Final = frozenset({"mooncake"})
+MORI: Final = frozenset({"mori"})
 ANY: Final[frozenset[str]] = frozenset()
 
 
@@ -15,6 +20,34 @@ def _pull_pp_hybrid(at: Sides, role: str) -> str | None:
     if pp == 1 or at.recurrent or not at.apart or at.connector(role) == "push":
         return None
     return f"PP {pp} on {role} with hybrid KV layouts: NIXL's pull connector raises NotImplementedError at its start"
+
+
+def _pp_hybrid(at: Sides, role: str) -> str | None:
+    pp = at.size(role, "pp")
+    if pp == 1 or at.recurrent or not at.apart:
+        return None
+    return f"PP {pp} on {role} with hybrid KV layouts: before 0.31 NIXL's connectors raise NotImplementedError"
+
+
+def _push_stages_widen(at: Sides, _: str) -> str | None:
+    (prefill, decode), pp = at.pair.tp, at.size("prefill", "pp")
+    if pp == 1 or decode <= prefill or at.mla or not at.apart or at.connector("prefill") != "push":
+        return None
+    return (
+        f"PP {pp} with hybrid KV layouts pushed from TP {prefill} to {decode}: NixlPushConnector takes no wider decode"
+    )
+
+
+def _nvfp4_cut(at: Sides, _: str) -> str | None:
+    (prefill, decode), words = at.pair.tp, {side.manifest.kv_cache_dtype for _, side in at.pair.sides}
+    if prefill == decode or at.mla or not any("nvfp4" in word for word in words):
+        return None
+    return f"NVFP4 KV between TP {prefill} and {decode}: a page holds all heads' data before all their scales"
+
+
+def _pp_unknown(at: Sides, role: str) -> str | None:
+    pp = at.size(role, "pp")
+    return f"PP {pp} on {role}: NIXL's connectors know no stages before 0.26; not established" if pp > 1 else None
 
 
 def _pp_recurrent(at: Sides, role: str) -> str | None:
@@ -48,6 +81,31 @@ def _pcp_consumer(at: Sides, role: str) -> str | None:
     if pcp == 1 or (role == "prefill" and setting(at.pair.prefill, "kv_role") != "both"):
         return None
     return f"prefill context parallelism {pcp} on {role}: NIXL's connectors take it on a kv_producer only"
+
+
+def _pcp_at_all(at: Sides, role: str) -> str | None:
+    pcp = at.size(role, "pcp")
+    return f"prefill context parallelism {pcp} on {role}: 0.29 asserts 1 with NixlConnector" if pcp > 1 else None
+
+
+def _pcp_dcp_apart(at: Sides, role: str) -> str | None:
+    pcp, dcp = at.size(role, "pcp"), at.size(role, "dcp")
+    if pcp == 1 or dcp == 1:
+        return None
+    return f"prefill and decode context parallelism {pcp} and {dcp} on {role}: NIXL takes one of them before 0.30"
+
+
+def _cp_unknown(at: Sides, role: str) -> str | None:
+    sizes = {name: at.size(role, name) for name in ("pcp", "dcp")}
+    said = ", ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+    return f"{said} on {role}: NIXL's connectors know neither before 0.29; not established" if said else None
+
+
+def _dcp_recurrent(at: Sides, role: str) -> str | None:
+    dcp = at.size(role, "dcp")
+    if dcp == 1 or not at.recurrent:
+        return None
+    return f"decode context parallelism {dcp} on {role} with a recurrent state: not over NIXL before 0.30"
 
 
 def _pcp_with_dcp(at: Sides, role: str) -> str | None:
@@ -125,30 +183,51 @@ def _mooncake_dcp_equal(at: Sides, _: str) -> str | None:
     return f"decode context parallelism {dcp} on both sides: not established over Mooncake, whose connector knows none"
 
 
+def _mori_heads(at: Sides, _: str) -> str | None:
+    prefill, decode = at.pair.tp
+    if prefill == decode or at.mla or not at.heads or min(prefill, decode) >= at.heads:
+        return None
+    return f"attention TP {prefill} → {decode} with {at.heads} KV heads: MoRIIO cuts none anew"
+
+
 READ: Final = "vLLM 0.32.0"
 NO_DCP: Final = f"{READ} mooncake/mooncake_connector.py, no DCP"
 
 ROWS: Final[tuple[Refusal, ...]] = (
-    row("vllm", NIXL, BOTH, ("pp",), _pull_pp_hybrid, f"{READ} nixl/base_worker.py:761"),
-    row("vllm", NIXL, BOTH, ("pp",), _pp_recurrent, f"{READ} nixl/base_worker.py:769"),
-    row("vllm", NIXL, DECODE, ("pp",), _pp_consumer, f"{READ} nixl/base_worker.py:775"),
-    row("vllm", NIXL, DECODE, ("pp",), _pull_from_stages, f"{READ} nixl/base_worker.py:2573"),
-    row("vllm", NIXL, BOTH, ("pcp",), _pcp_consumer, f"{READ} nixl/connector.py:108"),
-    row("vllm", NIXL, BOTH, ("pcp", "dcp"), _pcp_with_dcp, f"{READ} nixl/connector.py:115"),
-    row("vllm", NIXL, BOTH, ("dcp",), _push_dcp, f"{READ} nixl/connector.py:383"),
-    row("vllm", NIXL, BOTH, ("dcp",), _dcp_spans, f"{READ} config/vllm.py:1483"),
-    row("vllm", ANY, BOTH, ("dcp", "attn_tp"), _dcp_divides_tp, f"{READ} config/parallel.py:593"),
-    row("vllm", ANY, BOTH, ("dcp", "attn_tp"), _dcp_heads, f"{READ} config/model.py:1566"),
-    row("vllm", NIXL, DECODE, ("dcp",), _dcp_pair, f"{READ} nixl/base_worker.py:2429"),
-    row("vllm", NIXL, DECODE, ("pcp", "dcp"), _pcp_pair, f"{READ} nixl/base_worker.py:938"),
-    row("vllm", MOONCAKE, DECODE, ("dcp",), _mooncake_dcp, NO_DCP),
+    row("vllm", NIXL, BOTH, ("pp",), _pull_pp_hybrid, f"{READ} nixl/base_worker.py:761", since="0.31.0"),
+    row("vllm", NIXL, BOTH, ("pp",), _pp_hybrid, "vLLM 0.30.0 nixl/base_worker.py:642", since="0.26.0", until="0.31.0"),
+    row("vllm", NIXL, BOTH, ("pp",), _pp_recurrent, f"{READ} nixl/base_worker.py:769", since="0.26.0"),
+    row("vllm", NIXL, DECODE, ("pp",), _pp_consumer, f"{READ} nixl/base_worker.py:775", since="0.26.0"),
+    row("vllm", NIXL, DECODE, ("pp",), _pull_from_stages, f"{READ} nixl/base_worker.py:2573", since="0.26.0"),
+    row("vllm", NIXL, BOTH, ("pp",), _pp_unknown, "vLLM 0.25.0 nixl, no PP", severity="warning", until="0.26.0"),
+    row("vllm", NIXL, BOTH, ("pcp",), _pcp_consumer, f"{READ} nixl/connector.py:108", since="0.29.0"),
+    row("vllm", NIXL, BOTH, ("pcp",), _pcp_at_all, "vLLM 0.29.0 config/vllm.py:1151", since="0.29.0", until="0.30.0"),
+    row("vllm", NIXL, BOTH, ("pcp", "dcp"), _pcp_with_dcp, f"{READ} nixl/connector.py:115", since="0.30.0"),
     row(
         "vllm",
-        MOONCAKE,
-        DECODE,
-        ("dcp",),
-        _mooncake_dcp_equal,
-        NO_DCP,
-        severity="warning",
+        NIXL,
+        BOTH,
+        ("pcp", "dcp"),
+        _pcp_dcp_apart,
+        "vLLM 0.29.0 nixl/connector.py",
+        since="0.29.0",
+        until="0.30.0",
     ),
+    row("vllm", NIXL, BOTH, ("pcp", "dcp"), _cp_unknown, "vLLM 0.28.0 nixl, no CP", severity="warning", until="0.29.0"),
+    row("vllm", NIXL, BOTH, ("dcp",), _push_dcp, f"{READ} nixl/connector.py:383", since="0.29.0"),
+    row("vllm", NIXL, BOTH, ("dcp",), _dcp_spans, f"{READ} config/vllm.py:1483", since="0.29.0"),
+    row("vllm", ANY, BOTH, ("dcp", "attn_tp"), _dcp_divides_tp, f"{READ} config/parallel.py:593"),
+    row("vllm", ANY, BOTH, ("dcp", "attn_tp"), _dcp_heads, f"{READ} config/model.py:1566"),
+    row(
+        "vllm", NIXL, BOTH, ("dcp",), _dcp_recurrent, "vLLM 0.29.0 config/vllm.py:1165", since="0.29.0", until="0.30.0"
+    ),
+    row("vllm", NIXL, DECODE, ("dcp",), _dcp_pair, f"{READ} nixl/base_worker.py:2429", since="0.29.0"),
+    row("vllm", NIXL, DECODE, ("pcp", "dcp"), _pcp_pair, f"{READ} nixl/base_worker.py:938", since="0.29.0"),
+    row(
+        "vllm", NIXL, DECODE, ("pp", "attn_tp"), _push_stages_widen, f"{READ} nixl/base_worker.py:2207", since="0.31.0"
+    ),
+    row("vllm", NIXL, DECODE, ("kv_cache_dtype", "attn_tp"), _nvfp4_cut, "vLLM 0.33.0 nixl/base_worker.py:2857"),
+    row("vllm", MOONCAKE, DECODE, ("dcp",), _mooncake_dcp, NO_DCP),
+    row("vllm", MOONCAKE, DECODE, ("dcp",), _mooncake_dcp_equal, NO_DCP, severity="warning"),
+    row("vllm", MORI, DECODE, ("attn_tp",), _mori_heads, f"{READ} moriio/moriio_connector.py:165", since="0.25.0"),
 )
