@@ -23,6 +23,7 @@ SGLANG: Final[Mapping[str, str]] = {
     "--dsa-prefill-backend": "dsa-prefill-backend",
     "--dsa-decode-backend": "dsa-decode-backend",
     "--disable-hybrid-swa-memory": "disable-hybrid-swa-memory",
+    "--enable-deepseek-v4-fp4-indexer": "enable-deepseek-v4-fp4-indexer",
     "--json-model-override-args": "config-overrides",
     "--speculative-algorithm": "speculative.algorithm",
     "--speculative-draft-model-path": "speculative.draft_model_path",

@@ -19,7 +19,15 @@ from pdctl.flags import Given, load, read_words, verdicts
 NUMBERS: Final = frozenset({"tp", "pp", "dp", "cp", "replicas", "page_size"})
 #: Environment variables that shape buffers, by engine, and the flag whose place they take.
 VARIABLES: Final[Mapping[str, Mapping[str, str]]] = {
-    "sglang": {"SGLANG_PP_LAYER_PARTITION": "pp-layer-partition", "SGLANG_MAMBA_SSM_DTYPE": "mamba-ssm-dtype"},
+    "sglang": {
+        "SGLANG_PP_LAYER_PARTITION": "pp-layer-partition",
+        "SGLANG_MAMBA_SSM_DTYPE": "mamba-ssm-dtype",
+        "SGLANG_DSV4_KV_LAYOUT": "dsv4-kv-layout",
+        "SGLANG_DSV4_COMPRESSED_KV_LAYOUT": "dsv4-compressed-kv-layout",
+        "SGLANG_DSV4_COMPRESS_STATE_DTYPE": "dsv4-compress-state-dtype",
+        "SGLANG_OPT_USE_ONLINE_COMPRESS": "online-compress",
+        "SGLANG_EXPERIMENTAL_ONLINE_C128_MTP": "online-compress-mtp",
+    },
     "vllm": {
         "VLLM_KV_CACHE_LAYOUT": "kv-cache-layout",
         "VLLM_SSM_CONV_STATE_LAYOUT": "ssm-conv-state-layout",

@@ -38,6 +38,8 @@ class Pool(Struct, frozen=True, kw_only=True):
     engine_pairs: EnginePairs = "layer"
     all_stages: bool = False
     """The engine gives every pipeline stage all layers of it."""
+    apart: bool = False
+    """A draft's pool that is a component of its own, and not the end of the target's."""
 
 
 def undivided(buffer: Buffer, tp: int) -> Group | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pdctl.derive import Request, derive
+from pdctl.derive.flags import apply, apply_environment
 from pdctl_transfer.layout.manifest import ROPE_RING_LAYER, Component, Manifest, Stage
 
 DATA = Path(__file__).parents[1] / "data" / "oracle"
@@ -21,6 +22,12 @@ TENSORS = {
     "index_key_ring": "pending_k",
     "rope_position_ring": "rope_position",
     "compressed_index_k": "compressed_k",
+    "kv_pools.4.kv_buffer": "latent",
+    "kv_pools.128.kv_buffer": "latent",
+    "index_pools.4.index_k_with_scale_buffer": "index_k",
+    "swa_kv_pool.kv_buffer": "latent",
+    "compress_state_pools.kv_score_buffer.kv_score": "state",
+    "indexer_compress_state_pools.kv_score_buffer.kv_score": "index_state",
 }
 
 
@@ -38,22 +45,26 @@ def derived(dump: dict[str, Any], **changes: Any) -> Manifest:
         "page_size": dump["requested_page_size"],
         "kv_cache_dtype": dump["kv_cache_dtype"],
         "speculative": {"algorithm": "EAGLE"} if dump["draft"] else None,
+        "platform": dump.get("facts"),
     }
-    return derive(Request(**{**asked, **changes})).manifest
+    request = apply_environment(Request(**{**asked, **changes}), dump.get("variables", {}))
+    return derive(apply(request, dump.get("flags", []))).manifest
 
 
 def registered(dump: dict[str, Any], num_layers: int) -> Iterator[tuple[str, str, int, int]]:
     """(kind, tensor, layer, item_len) of every registered buffer, with the contract's names and ids."""
     drafts: dict[str, dict[str, int]] = {}
     for run in dump["tensors"]:
-        kind = run["component"].removesuffix(".draft")
+        kind, name = run["component"].removesuffix(".draft"), run["name"].removeprefix("draft.")
         for layer in run["layers"]:
-            if layer is None:
+            if run["name"] != name:
+                layer += num_layers
+            elif layer is None:
                 layer = ROPE_RING_LAYER
             elif isinstance(layer, str):
                 seen = drafts.setdefault(kind, {})
                 layer = num_layers + seen.setdefault(layer, len(seen))
-            yield kind, TENSORS.get(run["name"], run["name"]), layer, run["item_len"]
+            yield kind, TENSORS.get(name, name), layer, run["item_len"]
 
 
 def stage_of(dump: dict[str, Any], manifest: Manifest) -> Stage:

@@ -9,6 +9,7 @@ from pdctl.derive.model import config_digest, family, read_geometry, values_dige
 from pdctl.derive.refusal import refuse_groups, refuse_page, refuse_undivided
 from pdctl.derive.request import Derived, Request
 from pdctl.derive.sglang import facts
+from pdctl.derive.sglang.compressed import choose, compressed_pools
 from pdctl.derive.sglang.draft import draft_pools
 from pdctl.derive.sglang.pools import pools
 from pdctl.derive.sglang.settings import Settings, resolve
@@ -22,19 +23,21 @@ def build(request: Request) -> Derived:
     """What one side registers. Raises ConfigError or InputError where the engine would not start, or is not known."""
     config = Config(request.config, request.config_source)
     geometry = read_geometry(config)
-    if geometry.compressed is not None:
-        config.text().fail("compress_ratios", "latents compressed by layer (DeepSeek-V4): their layout is not known")
     settings = resolve(request, config, geometry)
     attn_tp = request.attn_tp
     notes = list(settings.notes)
     architecture = _architecture(config)
-    target = pools(
-        geometry,
-        settings,
-        split_sliding=_splits_sliding(request, config.text(), geometry, architecture, notes),
-        dense=_keeps_dense(geometry, architecture, notes),
-    )
-    drafts = draft_pools(request, config, geometry, settings)
+    packed = choose(request, geometry.compressed, settings.platform) if geometry.compressed else None
+    if packed is not None:
+        target = compressed_pools(geometry, packed, config.source)
+    else:
+        target = pools(
+            geometry,
+            settings,
+            split_sliding=_splits_sliding(request, config.text(), geometry, architecture, notes),
+            dense=_keeps_dense(geometry, architecture, notes),
+        )
+    drafts = draft_pools(request, config, geometry, settings, packed)
     refuse_groups(geometry, attn_tp, config.source, "SGLang")
     refuse_undivided([*target, *drafts.values()], attn_tp, config.source)
     refuse_page(geometry, settings.page_size, config.source)
@@ -61,7 +64,11 @@ def build(request: Request) -> Derived:
     state = settings.sources.get("mamba_ssm_dtype")
     stated, origins = compared(request, config, {"state_dtype": state.text if state else None})
     return Derived(
-        manifest=replace(_manifest(request, config, geometry, settings, stages), settings=stated),
+        manifest=replace(
+            _manifest(request, config, geometry, settings, stages),
+            settings=stated,
+            kv_layout=packed.kv_layout if packed else "nhd" if isinstance(geometry.attention, Gqa) else None,
+        ),
         sources={**_sources(request, settings), **origins},
         notes=tuple(notes),
     )
@@ -69,7 +76,9 @@ def build(request: Request) -> Derived:
 
 def _components(target: list[Pool], drafts: dict[str, Pool], layers: range, attn_tp: int) -> tuple[Component, ...]:
     """One component a pool. Pools that hold nothing here are kept, but for MiniMax's dense one, which is left out."""
-    made = [component(pool, layers, attn_tp, drafts.get(pool.kind)) for pool in target]
+    joined = {kind: pool for kind, pool in drafts.items() if not pool.apart}
+    made = [component(pool, layers, attn_tp, joined.get(pool.kind)) for pool in target]
+    made += [component(pool, pool.buffers[0].layers, attn_tp) for pool in drafts.values() if pool.apart]
     return tuple(one for one in made if one.entries or one.kind != "minimax_dense_kv")
 
 
@@ -85,7 +94,7 @@ def _manifest(
         parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
         page_size=settings.page_size,
         kv_cache_dtype=settings.kv_dtype,
-        kv_layout="nhd" if isinstance(geometry.attention, Gqa) else None,
+        kv_layout=None,
         speculative=request.stated_speculative(),
         stages=stages,
     )

@@ -13,12 +13,15 @@ from pdctl.derive.drafts import algorithm, draft_geometry
 from pdctl.derive.geometry import Geometry
 from pdctl.derive.request import Request
 from pdctl.derive.sglang import facts, pools
+from pdctl.derive.sglang.compressed import Choices, draft_pool
 from pdctl.derive.sglang.settings import Settings
 from pdctl.derive.shapes import Pool
 from pdctl.errors import ConfigError
 
 
-def draft_pools(request: Request, config: Config, target: Geometry, settings: Settings) -> dict[str, Pool]:
+def draft_pools(
+    request: Request, config: Config, target: Geometry, settings: Settings, packed: Choices | None
+) -> dict[str, Pool]:
     """The draft's pools by kind; empty without speculation. Raises InputError or ConfigError where it is not known."""
     if config.text().has("hybrid_layer_pattern") and "draft_config" not in (request.speculative or {}):
         return {}  # the head of such a checkpoint is one sliding-window layer, and those of drafts are not transferred
@@ -27,6 +30,8 @@ def draft_pools(request: Request, config: Config, target: Geometry, settings: Se
         return {}
     _refuse_other_width(request)
     first = target.num_layers
+    if packed is not None:
+        return {"swa": draft_pool(first, draft.num_layers, packed)}
     layers = tuple(first + layer for layer in _transferred(request, draft))
     found = [pools.kv_pool(layers, draft.attention, settings)]
     if draft.index is not None:

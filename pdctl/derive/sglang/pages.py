@@ -30,6 +30,8 @@ def page_of(request: Request, geometry: Geometry, platform: str) -> Page:
 
 def _forced(geometry: Geometry, platform: str) -> Page | None:
     """Page sizes that the engine sets whatever is asked for."""
+    if geometry.compressed is not None:
+        return Page(256, "SGLang forces 256 for DeepSeek-V4")
     if geometry.qsa is not None:
         return Page(64, "SGLang forces 64 for compressed sparse attention")
     if geometry.index is not None and platform != "npu":

@@ -74,6 +74,8 @@ def _dtypes(
     model, model_itemsize, key = model_dtype(request, config)
     asked = request.kv_cache_dtype
     sources["kv_cache_dtype"] = Evidence(_origin(request, "kv_cache_dtype", "--kv-cache-dtype"), asked)
+    if geometry.compressed is not None:
+        return _packed(request, sources), model_itemsize
     resolves_first = geometry.index is not None and platform != "npu"
     if asked == "auto" and not resolves_first and (quantised := quantised_kv(config)):
         sources["kv_cache_dtype"] = Evidence(f"{config.source}: {quantised}", "fp8_e4m3")
@@ -101,6 +103,16 @@ def _dtypes(
             f"SGLang {facts.VERSION} does not take --kv-cache-dtype {asked}; {asked} follows from --dtype with auto"
         )
     return asked, model_itemsize
+
+
+def _packed(request: Request, sources: dict[str, Evidence]) -> str:
+    """DeepSeek-V4's rows are fp8; bfloat16 passes the argument check and fails at the pool."""
+    origin, asked = _origin(request, "kv_cache_dtype", "--kv-cache-dtype"), request.kv_cache_dtype
+    if asked not in ("auto", "fp8_e4m3"):
+        raise InputError(f"found {asked}, expected auto or fp8_e4m3: DeepSeek-V4 takes no other", where=origin)
+    source = f"{facts.DEFAULT} for DeepSeek-V4" if asked == "auto" else origin
+    sources["kv_cache_dtype"] = Evidence(source, "fp8_e4m3")
+    return "fp8_e4m3"
 
 
 def _state_itemsize(request: Request, config: Config, geometry: Geometry, sources: dict[str, Evidence]) -> int:

@@ -33,7 +33,10 @@ def kv_args(dump: dict[str, Any], num_layers: int) -> SimpleNamespace:
         kv_item_lens=lengths["kv"],
         kv_layer_ids=wire["kv_layer_ids"],
         state_types=[SimpleNamespace(value=kind) for kind in wire["state_types"]],
-        state_item_lens=[lengths[kind] for kind in wire["state_types"]],
+        state_item_lens=[expand(runs) for runs in wire["state_item_lens"]]
+        if "state_item_lens" in wire
+        else [lengths[kind] for kind in wire["state_types"]],
+        mla_compression_ratios=wire.get("mla_compression_ratios"),
         state_layer_ids=wire["state_layer_ids"],
         **expanded,
     )

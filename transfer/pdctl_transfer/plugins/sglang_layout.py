@@ -25,6 +25,7 @@ from pdctl_transfer.layout.manifest import (
     Stage,
     Transfer,
 )
+from pdctl_transfer.plugins.sglang_compressed import named
 
 _INDEX_SPACE: Final[Mapping[str, IndexSpace]] = {
     "mamba": "slot",
@@ -68,11 +69,17 @@ class Side(Struct, frozen=True, kw_only=True):
 
 def manifest(args: Any, side: Side) -> Manifest:
     """One rank's view as a manifest with its own stage only; `merge` puts the stages of a side together."""
-    components = [Component("kv", "page", tuple(_kv_entries(args, side)))]
+    ratios = list(getattr(args, "mla_compression_ratios", None) or ())
+    components = [
+        Component("kv", "page", tuple(_packed("kv", args.kv_item_lens, ratios, side) or _kv_entries(args, side)))
+    ]
     for index, kind in enumerate(args.state_types):
         name = str(getattr(kind, "value", kind))
-        entries = tuple(_state_entries(name, index, args, side))
-        pairs = "position" if name == "swa" and not _ids(args.state_layer_ids, index) else "layer"
+        again = any(one.kind == name for one in components)
+        packed = _packed(name, args.state_item_lens[index], ratios, side, again=again)
+        entries = tuple(packed or _state_entries(name, index, args, side))
+        bare = not packed and not _ids(args.state_layer_ids, index)
+        pairs = "position" if name == "swa" and bare else "layer"
         components.append(Component(name, _INDEX_SPACE.get(name, "other"), entries, engine_pairs=pairs))  # type: ignore[arg-type]
     return Manifest(
         role=side.role,
@@ -97,6 +104,13 @@ def merge(parts: Iterable[Manifest]) -> Manifest:
     first = ordered[0]
     values = {name: getattr(first, name) for name in first.__struct_fields__}
     return Manifest(**values | {"stages": tuple(stage for part in ordered for stage in part.stages)})
+
+
+def _packed(kind: str, lengths: Sequence[int], ratios: list[int], side: Side, *, again: bool = False) -> list[Entry]:
+    """A component of DeepSeek-V4, `again` a draft's of the same kind; empty where it is no such model."""
+    drafts = side.num_layers if again else None
+    found = named(kind, len(lengths), ratios, side.layers, drafts=drafts) if ratios else None
+    return [_whole(layer, tensor, length) for (layer, tensor), length in zip(found or (), lengths, strict=False)]
 
 
 def _kv_entries(args: Any, side: Side) -> Iterable[Entry]:

@@ -9,6 +9,7 @@ from typing import Final
 from pdctl_transfer.rules.backends import check_backends
 from pdctl_transfer.rules.carried import check_carried
 from pdctl_transfer.rules.compression import check_compression
+from pdctl_transfer.rules.compressors import check_compressors
 from pdctl_transfer.rules.consistent import check_consistent
 from pdctl_transfer.rules.draft_tp import check_draft_tp
 from pdctl_transfer.rules.element_types import check_element_types
@@ -87,6 +88,7 @@ ENTRY_RULES: Final[tuple[Rule, ...]] = (
     check_partners,
     check_index_spaces,
     check_item_lengths,
+    check_compressors,
     check_speculative,
 )
 

@@ -1,7 +1,7 @@
 """PD1008: paired entries must have one shape, so that what prefill holds is, cut for decode's ranks, what decode holds.
 
 Where page size, dtype or layout of the KV already differ, paged entries differ in consequence, and only the cause is
-reported. A draft's entries are PD1015's.
+reported. A draft's entries are PD1015's, a compressor's state is PD1051's.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ from pdctl_transfer.rules.outcome import Outcome
 from pdctl_transfer.rules.pair import Pair, components, listed
 
 PAGED = frozenset({"page", "window_page"})
+#: Tensors that hold a compressor's unfinished groups of tokens.
+COMPRESSORS = frozenset({"state", "index_state"})
 
 
 def check_item_lengths(pair: Pair) -> Iterator[Outcome]:
@@ -21,6 +23,8 @@ def check_item_lengths(pair: Pair) -> Iterator[Outcome]:
     consequences: set[str] = set()
     differing: dict[tuple[str, str], list[EntryPair]] = {}
     for entries in unlike_pairs(pair):
+        if is_compressor(entries):
+            continue
         if entries.src.kind in explained:
             consequences.add(entries.src.kind)
         elif not is_draft(entries.layer, num_layers(pair.prefill)):
@@ -45,6 +49,11 @@ def unlike_pairs(pair: Pair) -> Iterator[EntryPair]:
         reshaped = (src.outer, src.groups, src.inner_bytes) != (dst.outer, dst.groups, dst.inner_bytes)
         if reshaped or (src.sharding != dst.sharding and _splits(src, tp) and item_len(src, tp) != dst.item_len):
             yield entries
+
+
+def is_compressor(entries: EntryPair) -> bool:
+    """Whether the pair holds a compressor's state."""
+    return entries.src.entry.tensor in COMPRESSORS
 
 
 def shape(entry: Entry) -> str:

@@ -1,7 +1,8 @@
 """PD1006: pipeline and context-parallel sizes that the engine can pair.
 
 SGLang asserts that decode CP is 1 and that decode PP is 1 or the prefill's. QSA state with several stages travels by
-layer ids, which mori's protocol does not carry; MiniMax state with several stages is refused on every backend. The
+layer ids, which mori's protocol does not carry; DeepSeek-V4's has none, and mori pairs it by position between equally
+many stages. MiniMax state with several stages is refused on every backend. The
 reference engine pairs any PP; for vLLM unequal PP is not established, but over NIXL, whose connectors say what they
 take (`vllm_refusals`).
 """
@@ -15,6 +16,8 @@ from pdctl_transfer.rules.pair import Pair, components, listed
 
 #: SGLang: state kinds that cannot travel between several stages, and the backends that refuse them; "*" is every one.
 ONE_STAGE_ONLY = (("qsa_*", "mori"), ("minimax_*", "*"))
+#: SGLang: state kinds that come without layer ids, and the backends that pair such between equally many stages alone.
+EQUAL_STAGES_ONLY = (("c128_state", "mori"),)
 
 
 KNOWN = frozenset({"sglang", "vllm", "reference"})
@@ -51,7 +54,8 @@ def _sglang(pair: Pair) -> Iterator[Outcome]:
     if max(prefill.pp, decode.pp) == 1:
         return
     kinds = {part.kind for part in components(pair.prefill, pair.decode) if part.entries}
-    for pattern, backend in ONE_STAGE_ONLY:
+    unequal = EQUAL_STAGES_ONLY if prefill.pp != decode.pp else ()
+    for pattern, backend in (*ONE_STAGE_ONLY, *unequal):
         stuck = sorted(kind for kind in kinds if fnmatchcase(kind, pattern))
         if stuck and backend in ("*", pair.backend):
             where = f"on {pair.backend}" if backend != "*" else "on any backend"
