@@ -1,6 +1,6 @@
 """`--live`: layouts as the fleet's running engines report them, and where they are not what the fleet file derives.
 
-Addresses come from the state that `pdctl up` left, or from ports that the fleet file fixes. How an engine is asked is a
+Addresses come from the view of the running fleet, whoever started it. How an engine is asked is a
 collector of its own; one that cannot be read is never a pass.
 """
 
@@ -14,8 +14,8 @@ from msgspec import structs
 from pdctl.check.compare import differences
 from pdctl.check.groups import Group
 from pdctl.engines.live import CollectError, Collector, Running
-from pdctl.fleet import LoadedFleet, Pool
-from pdctl.fleet.keys import key_in
+from pdctl.fleet import LoadedFleet
+from pdctl.running import members_of
 from pdctl_transfer.errors import ManifestError
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Evidence, Finding, Side, Skipped
@@ -34,8 +34,8 @@ COLLECTORS: Final[Mapping[str, tuple[str, str]]] = {
 
 def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group]:
     """The derived groups with the layouts that run: a group for each layout that a pool's engines report."""
-    pools = {pool.name: pool for pool in loaded.pools()}
-    wanted = [(group, running) for group in derived for running in _running(loaded, pools[group.name])]
+    members = {one.name: one for one in members_of(loaded)}
+    wanted = [(group, members[name]) for group in derived for name in group.members]
     with ThreadPoolExecutor(max_workers=32) as workers:
         answers = list(workers.map(lambda pair: _ask(pair[1]), wanted))
     for (group, running), answer in zip(wanted, answers, strict=True):
@@ -63,15 +63,14 @@ def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group
 def _ask(running: Running) -> Manifest | str:
     """The layout, or why there is none."""
     module, function = COLLECTORS.get(running.engine, ("", ""))
-    if "http" not in running.ports:
+    if running.url is None:
         return "its port is not known: the fleet is not up, and the fleet file fixes none"
     try:
         collect: Collector = getattr(import_module(module), function)
     except (ModuleNotFoundError, ValueError):
         return f"no way to read a running {running.engine} engine"
-    variable = running.key_env
-    if variable is not None and running.key is None:
-        return f"it asks for a key, and the environment variable {variable} is not set here"
+    if running.unkeyed:
+        return running.unkeyed
     try:
         manifest = collect(running, TIMEOUT_S)
     except (CollectError, ManifestError) as error:
@@ -81,26 +80,8 @@ def _ask(running: Running) -> Manifest | str:
     return manifest
 
 
-def _running(loaded: LoadedFleet, pool: Pool) -> Iterator[Running]:
-    """Every replica with the address that `up` recorded, or that the fleet file fixes."""
-    from pdctl.launch.state import FleetFolder
-
-    state = FleetFolder(loaded.fleet.name).read()
-    recorded = {unit.name: unit for unit in state.units} if state is not None and state.phase != "down" else {}
-    engine = pool.engine or loaded.fleet.engine
-    for index, name in enumerate(pool.members):
-        unit = recorded.get(name)
-        if unit is not None:
-            yield Running(name, pool.role, engine, unit.host, unit.ports, key_in(pool.api_key_env), pool.api_key_env)
-        else:
-            host, step = pool.place(index)
-            ports = {purpose: port + step for purpose, port in pool.ports.items()}
-            here = "127.0.0.1" if host == "localhost" else host
-            yield Running(name, pool.role, engine, here, ports, key_in(pool.api_key_env), pool.api_key_env)
-
-
 def _place(running: Running) -> str:
-    return running.url if "http" in running.ports else running.host
+    return running.url or running.name
 
 
 def _drifted(group: Group, live: Side, place: str) -> tuple[Finding, ...]:

@@ -4,13 +4,12 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pdctl.cli.common import FleetArgument, given_or_here, named
-from pdctl.cli.output import result
+from pdctl.cli.output import note, result
 from pdctl.errors import InputError
 from pdctl.redact import clean, hide, plain
 
@@ -30,34 +29,27 @@ def command(
         bool,
         typer.Option("--raw", help="As it was written: colours, control characters, secrets, lines of any length."),
     ] = False,
-) -> None:
+) -> int:
     """Print or follow the logs of some units, or of all.
 
     With more than one unit each line begins with its name, and lines come in the order of the times that they carry.
-    What sounds secret is left out, and on a terminal what it would obey is shown instead.
+    Of an external fleet they are the files that its fleet file gives; one that cannot be read is said, and the exit
+    status is 2. What sounds secret is left out, and on a terminal what it would obey is shown instead.
     """
-    from pdctl.launch.local import LocalLauncher
-    from pdctl.launch.state import FleetFolder
+    from pdctl.running import find
+    from pdctl.running.logs import logs_of
     from pdctl.up.lines import LONGEST
     from pdctl.up.logs import follow_logs, print_logs
-    from pdctl.up.units import refuse_unknown
 
     begin = _moment(since)
-    name = named(given_or_here(fleet)).name
-    folder = FleetFolder(name)
-    launcher = LocalLauncher(folder.units)
-    state = folder.read()
-    known = [entry.name for entry in state.units] if state else list(launcher.known())
-    for unit in units or ():
-        refuse_unknown(name, unit, known)
-        if unit not in launcher.known():
-            hint = f"`pdctl status {name}` says how far `up` is"
-            raise InputError(f"{unit} has not been started yet", code="PD3015", hint=hint)
-    logs: dict[str, Path] = {one: launcher.log(one) for one in (units or known)}
+    logs, faults = logs_of(find(*named(given_or_here(fleet))), units or ())
+    for fault in faults:
+        note(f"{fault.code}  {f'{fault.where}  ' if fault.where else ''}{fault.message}")
     write = partial(_write, _as_it_is if raw else _readable if sys.stdout.isatty() else hide, follow)
     offsets = print_logs(logs, tail, write, begin, sys.maxsize if raw else LONGEST)
     if follow:
-        follow_logs(logs, offsets, write)
+        follow_logs(logs, offsets, write, note)
+    return InputError.exit_code if faults else 0
 
 
 def _write(shown: Callable[[str], str], at_once: bool, line: str) -> None:

@@ -5,19 +5,23 @@ from typing import Any
 
 from pdctl.cli.common import FleetArgument, Format, FormatOption, given_or_here, named
 from pdctl.cli.output import fitted, note, paint, result, result_json, width_of
-from pdctl.launch.state import DOWN
+from pdctl.launch.state import DOWN, ROUTER
 from pdctl.redact import clean_line
 
 
 def command(fleet: FleetArgument = None, output: FormatOption = Format.table) -> int:
     """Say what runs and whether it answers; exit status 3 when the fleet is absent or degraded.
 
+    Of an external fleet, which pdctl did not start, every engine and the router are asked: model, role, version, and
+    whether the router gives it requests. What one does not show is said, never taken for right.
+
     A unit is `ready` when it answers now, `starting` when its process runs and has not answered yet, `unready` when it
     had answered and does not now.
     """
-    from pdctl.up.status import fleet_status
+    from pdctl.running import find
+    from pdctl.up.status import status_of
 
-    status = fleet_status(named(given_or_here(fleet)).name)
+    status = status_of(find(*named(given_or_here(fleet))))
     if output is Format.json:
         result_json(status.document())
     else:
@@ -28,11 +32,12 @@ def command(fleet: FleetArgument = None, output: FormatOption = Format.table) ->
 def _print(status: Any) -> None:
     url = status.url if status.phase != DOWN else None
     result(clean_line("  ".join(filter(None, (status.fleet, status.phase, url)))))
-    rows = [_row(one) for one in status.units]
+    asked = [one for one in status.units if one.heard is not None]
+    rows = [_asked_row(one) for one in asked] if asked else [_row(one) for one in status.units]
+    columns, droppable = (_ASKED, ("version", "model", "role")) if asked else (_OWN, ("since", "pid", "restarts"))
     if rows:
         width = width_of(sys.stdout)
-        columns = ("unit", "state", "pid", "port", "since", "restarts", "last exit")
-        head, *lines = fitted(rows, columns, ("since", "pid", "restarts"), width - 2 if width else None)
+        head, *lines = fitted(rows, columns, droppable, width - 2 if width else None)
         result(f"  {head}")
         for one, line in zip(status.units, lines, strict=True):
             calm = one.state == "ready" or status.phase == DOWN
@@ -41,8 +46,25 @@ def _print(status: Any) -> None:
         note(text)
 
 
+_OWN = ("unit", "state", "pid", "port", "since", "restarts", "last exit")
+_ASKED = ("unit", "state", "at", "model", "role", "version", "routed")
+
+
 def _row(unit: Any) -> tuple[str, ...]:
     from pdctl.up.listing import age
 
     pid = str(unit.pid or "–")
     return (unit.name, unit.state, pid, str(unit.port), age(unit.since), str(unit.restarts), unit.last_exit or "")
+
+
+def _asked_row(unit: Any) -> tuple[str, ...]:
+    """Of a member that answers; what it does not show is not left blank."""
+    answers, at = unit.heard.document(), unit.url.partition("://")[2]
+    if unit.role == ROUTER or unit.state == "unreachable":
+        return (unit.name, unit.state, at, "", "", "", "")
+    routed = {True: "yes", False: "no", None: _HIDDEN}[answers["routed"]]
+    model = ", ".join(answers["model"] or ()) or _HIDDEN
+    return (unit.name, unit.state, at, model, answers["role"] or _HIDDEN, answers["version"] or _HIDDEN, routed)
+
+
+_HIDDEN = "not shown"

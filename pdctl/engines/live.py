@@ -4,11 +4,13 @@ An engine family's collector is `collect(running, timeout_s)` in `pdctl/engines/
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, excerpt, request
+from pdctl.fleet.keys import key_in
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins.peer import ROUTE
@@ -20,22 +22,32 @@ LAYOUT_BYTES: Final = 2 * LIMIT_BYTES
 
 
 class Running(Struct, frozen=True):
-    """One engine that should be running, and its ports by purpose."""
+    """One engine, or the router, that should be running: where it is reached, whoever started it."""
 
     name: str
     role: str
     engine: str
-    host: str
-    ports: Mapping[str, int]
-    key: str | None = None
-    """What it asks for as a bearer token."""
+    """Its family; a router's kind; empty where nobody says."""
+    url: str | None
+    """The root of its HTTP endpoints; None where nobody knows its port."""
+    places: Mapping[str, tuple[str, int]] = {}
+    """Host and port of what else it has, by purpose: bootstrap, side_channel."""
     key_env: str | None = None
-    """The environment variable with it."""
+    """The environment variable with the key that it asks for."""
+    ready_path: str = "/health"
+    log: Path | None = None
 
     @property
-    def url(self) -> str:
-        """The root of its HTTP endpoints."""
-        return f"http://{self.host}:{self.ports['http']}"
+    def key(self) -> str | None:
+        """What it asks for as a bearer token; None for nothing, or where it is not known here."""
+        return key_in(self.key_env)
+
+    @property
+    def unkeyed(self) -> str | None:
+        """What to say where its key is not known here."""
+        if self.key_env is None or self.key is not None:
+            return None
+        return f"it asks for a key, and the environment variable {self.key_env} is not set here"
 
 
 class CollectError(Exception):

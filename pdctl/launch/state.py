@@ -43,6 +43,8 @@ class UnitEntry(Struct, frozen=True):
     """The environment variable with the key that it asks for."""
     keys: dict[str, str] = {}
     """What each of its ports asks for, by purpose: api_key, control_key, secret."""
+    engine: str = ""
+    """The engine's family, or the router's kind; empty in records of earlier versions."""
 
     @property
     def url(self) -> str:

@@ -73,6 +73,7 @@ class FleetPlan:
                 one.engine.readiness.path,
                 one.instance.pool.api_key_env,
                 _asked_for(one),
+                one.engine.name,
             )
             for one in self.engines
         )
@@ -80,7 +81,8 @@ class FleetPlan:
         key_env = self.router_model.api_key_env
         asked = "api_key" if self.router_key and self.router_kind.asks else "control_key"
         keys = {"http": asked} if asked == "api_key" or self.router_kind.control else {}
-        return (*engines, UnitEntry(ROUTER, ROUTER, host, dict(self.router.ports), READY_PATH, key_env, keys))
+        ports, kind = dict(self.router.ports), self.router_kind.name
+        return (*engines, UnitEntry(ROUTER, ROUTER, host, ports, READY_PATH, key_env, keys, kind))
 
 
 def _asked_for(one: EngineUnit) -> dict[str, str]:

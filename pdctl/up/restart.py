@@ -5,12 +5,12 @@ from collections.abc import Collection, Sequence
 from pdctl.errors import GateError
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.launch.state import DOWN, FleetFolder, FleetState
+from pdctl.running.names import refuse_unknown
 from pdctl.up.context import Events
 from pdctl.up.converge import Decision
 from pdctl.up.drain import DRAIN_S
 from pdctl.up.own import require_own
 from pdctl.up.runner import bring_up
-from pdctl.up.units import refuse_unknown
 
 ASKED = "as asked"
 

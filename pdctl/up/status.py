@@ -2,19 +2,28 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pdctl.engines.http import answers
+from pdctl.engines.live import Running
 from pdctl.fleet.keys import key_in
+from pdctl.fleet.urls import parse_url
 from pdctl.launch.base import Launcher, UnitStatus
 from pdctl.launch.listening import listeners
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import DOWN, UP, FleetFolder, UnitEntry
+from pdctl.running import EXTERNAL, RunningFleet, find
 from pdctl.up.answered import had_answered, note_answer
 from pdctl.up.opened import PortView, open_to_others, ports_of
 from pdctl.up.parallel import each
 
-ABSENT = "absent"
+if TYPE_CHECKING:
+    from pdctl.fleet.loaded import LoadedFleet
+    from pdctl.up.heard import Heard
+
+ABSENT, READY = "absent", "ready"
+AT_ONCE = 64
+"""Members of a fleet that are asked at one time; each takes its deadline at most."""
 UNCONTAINED = (
     "no cgroup can be made here: if a guard is killed, what left its unit's session and cleared its environment is not"
     " found by `down`"
@@ -30,7 +39,8 @@ class UnitView:
     pid: int | None
     port: int
     state: str
-    restarts: int
+    restarts: int | None
+    """None where nobody here counts them."""
     last_exit: str | None
     since: float | None
     contained: bool | None = None
@@ -39,6 +49,9 @@ class UnitView:
     """The pid of its process, or its guard's, that a signal has stopped."""
     ports: tuple[PortView, ...] = ()
     """Declared ones, and all that it listens on."""
+    url: str = ""
+    heard: "Heard | None" = None
+    """What it answered, where it was asked more than whether it is ready: of fleets that pdctl did not start."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +68,14 @@ class FleetView:
     """Since when it is in its phase, seconds since 1970."""
     at: float = 0.0
     """When it was looked at, seconds since 1970."""
+    launcher: str = "local"
+    others: tuple[str, ...] = ()
+    """Addresses on the router's list that are none of its engines'."""
 
     @property
     def ok(self) -> bool:
         """Whether it is up, with every unit ready."""
-        return self.phase == UP and all(unit.state == "ready" for unit in self.units)
+        return self.phase in (UP, EXTERNAL) and all(unit.state == READY for unit in self.units)
 
     @property
     def notes(self) -> list[str]:
@@ -69,9 +85,16 @@ class FleetView:
             for unit in self.units
             if unit.frozen
         ]
+        for unit in self.units:
+            if unit.heard is not None and unit.heard.why:
+                notes.append(f"{unit.name}: {unit.heard.why}")
+            if unit.heard is not None and unit.heard.hidden:
+                notes.append(f"{unit.name}: not shown: {'; '.join(unit.heard.hidden)}")
+        if self.others:
+            notes.append(f"the router also has {', '.join(self.others[:8])}, which the file does not name")
         if self.busy:
             notes.append("an `up` or `down` is at work on it")
-        elif self.phase not in (UP, DOWN, ABSENT):
+        elif self.phase not in (UP, DOWN, ABSENT, EXTERNAL):
             notes.append(f"`up` ended in {self.phase}; run it again, or `down`")
         if opened := [one for unit in self.units for one in open_to_others(unit.name, unit.ports)]:
             more = f" and {len(opened) - 8} more" if len(opened) > 8 else ""
@@ -93,11 +116,14 @@ class FleetView:
                 "last_exit": unit.last_exit,
                 "contained": unit.contained,
                 "ports": [port.document() for port in unit.ports],
+                "url": unit.url or None,
+                "answers": unit.heard.document() if unit.heard is not None else None,
             }
             for unit in self.units
         ]
         return {
             "fleet": self.fleet,
+            "launcher": self.launcher,
             "phase": self.phase,
             "units": units,
             "ok": self.ok,
@@ -109,14 +135,42 @@ class FleetView:
 
 
 def fleet_status(name: str) -> FleetView:
-    """Look at the fleet. Raises StateError (PD3005) for damaged records."""
-    folder = FleetFolder(name)
-    state = folder.read()
+    """Look at a fleet of ours. Raises StateError (PD3005) for damaged records."""
+    return status_of(find(name))
+
+
+def status_of(fleet: RunningFleet) -> FleetView:
+    """Look at a fleet, whoever started it. Raises StateError (PD3005) for damaged records."""
+    if fleet.loaded is not None:
+        return _external(fleet, fleet.loaded)
+    folder, state = FleetFolder(fleet.name), fleet.state
     if state is None:
-        return FleetView(name, ABSENT, folder.is_locked(), None, (), at=time.time())
+        return FleetView(fleet.name, ABSENT, folder.is_locked(), None, (), at=time.time())
     launcher = LocalLauncher(folder.units)
     units = each(lambda entry: _view(launcher, entry), state.units)
-    return FleetView(name, state.phase, folder.is_locked(), state.url, tuple(units), state.since, time.time())
+    return FleetView(fleet.name, state.phase, folder.is_locked(), state.url, tuple(units), state.since, time.time())
+
+
+def _external(fleet: RunningFleet, loaded: "LoadedFleet") -> FleetView:
+    """Everyone is asked at once; nothing is known but what they answer."""
+    from pdctl.up.heard import hear
+    from pdctl.up.routed import others, with_routes
+
+    members, router = fleet.members, fleet.router
+    answers = each(lambda one: hear(one, loaded), members, AT_ONCE)
+    heard = {one.name: answer for one, answer in zip(members, answers, strict=True)}
+    workers = heard[router.name].workers if router is not None else None
+    if workers is not None:
+        heard = with_routes(members, heard, workers)
+    units = [_heard(one, heard[one.name]) for one in members]
+    url = router.url if router is not None else None
+    unknown = others(members, workers or ())
+    return FleetView(fleet.name, EXTERNAL, False, url, tuple(units), None, time.time(), fleet.launcher, unknown)
+
+
+def _heard(one: Running, heard: "Heard") -> UnitView:
+    url = str(one.url)
+    return UnitView(one.name, one.role, None, parse_url(url).port, heard.state, None, None, None, url=url, heard=heard)
 
 
 def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
@@ -133,6 +187,7 @@ def _view(launcher: Launcher, entry: UnitEntry) -> UnitView:
         status.contained if status.pid is not None else None,
         status.frozen,
         ports_of(entry, listeners(status.pid)),
+        entry.url,
     )
 
 

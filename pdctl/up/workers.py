@@ -22,6 +22,7 @@ class Worker(Struct, frozen=True):
     load: int | None = None
     """Requests under way, as far as the router counts them."""
     status: str | None = None
+    bootstrap_port: int | None = None
 
     @property
     def serves(self) -> bool:

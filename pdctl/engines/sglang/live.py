@@ -16,20 +16,20 @@ from pdctl.engines.deadline import Deadline
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
 from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
+from pdctl.fleet.urls import authority
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins.peer import ROUTE
 
-_INFO_BYTES: Final = 2 * LIMIT_BYTES
+INFO_BYTES: Final = 2 * LIMIT_BYTES
 """Each rank's layout and last events are in it."""
 
 
 def collect(running: Running, timeout_s: float) -> Manifest:
     """The engine's layout. Raises CollectError with every way that was tried, or ManifestError."""
     deadline = Deadline(timeout_s)
-    if "bootstrap" in running.ports:
-        url = f"http://{running.host}:{running.ports['bootstrap']}{ROUTE}"
-        layout = from_url(url, deadline.left())
+    if "bootstrap" in running.places:
+        layout = from_url(f"http://{authority(*running.places['bootstrap'])}{ROUTE}", deadline.left())
         if layout is not None:
             return layout
     return _from_server_info(running, deadline.left())
@@ -38,7 +38,7 @@ def collect(running: Running, timeout_s: float) -> Manifest:
 def _from_server_info(running: Running, deadline_s: float) -> Manifest:
     url = f"{running.url}/server_info"
     try:
-        info = get_json(url, deadline_s, key=running.key, limit_bytes=_INFO_BYTES)
+        info = get_json(url, deadline_s, key=running.key, limit_bytes=INFO_BYTES)
     except Unreachable as failure:
         raise CollectError(str(failure)) from failure
     if not isinstance(info, Mapping):

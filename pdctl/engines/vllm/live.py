@@ -19,6 +19,7 @@ from pdctl.engines.deadline import Deadline
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
 from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
+from pdctl.fleet.urls import authority
 from pdctl_transfer.layout.manifest import Manifest, Role
 from pdctl_transfer.plugins.peer import ROUTE
 from pdctl_transfer.plugins.vllm_layout import of_peer
@@ -42,10 +43,10 @@ def collect(running: Running, timeout_s: float) -> Manifest:
     layout = from_url(f"{running.url}{ROUTE}", deadline.left(), running.key)
     if layout is not None:
         return layout
-    port = running.ports.get("side_channel")
-    if port is None:
+    place = running.places.get("side_channel")
+    if place is None:
         raise CollectError(f"no pdctl plugin in {running.name}, and it has no NIXL side channel")
-    return without_plugin(running, ask(running.host, port, deadline.left()), deadline.left())
+    return without_plugin(running, ask(*place, deadline.left()), deadline.left())
 
 
 def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
@@ -54,24 +55,25 @@ def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
         import zmq
     except ModuleNotFoundError as missing:
         raise CollectError("vLLM's side channel speaks ZeroMQ: pip install 'pdctl[vllm]'") from missing
-    context = zmq.Context()
+    context, where = zmq.Context(), authority(host, port)
     try:
         with context.socket(zmq.REQ) as socket:
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.RCVTIMEO, int(timeout_s * 1000))
             socket.setsockopt(zmq.SNDTIMEO, int(timeout_s * 1000))
             socket.setsockopt(zmq.MAXMSGSIZE, LIMIT_BYTES)
-            socket.connect(f"tcp://{host}:{port}")
+            socket.setsockopt(zmq.IPV6, 1)
+            socket.connect(f"tcp://{where}")
             socket.send(msgspec.msgpack.encode((_ASK, 0, 0)))
             answer = msgspec.msgpack.decode(socket.recv_multipart()[0])
     except zmq.ZMQError as failure:
-        raise CollectError(f"side channel {host}:{port}: {failure}".lower()) from failure
+        raise CollectError(f"side channel {where}: {failure}".lower()) from failure
     except (msgspec.DecodeError, RecursionError) as failure:
-        raise CollectError(f"side channel {host}:{port}: not a handshake answer: {failure}") from failure
+        raise CollectError(f"side channel {where}: not a handshake answer: {failure}") from failure
     finally:
         context.term()
     if not isinstance(answer, Mapping) or "agent_metadata_bytes" not in answer:
-        raise CollectError(f"side channel {host}:{port}: not a handshake answer")
+        raise CollectError(f"side channel {where}: not a handshake answer")
     return answer
 
 

@@ -21,6 +21,15 @@ class Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+class Recorded(Handler):
+    """Answers GETs from the server's `answers` by path; 404 for anything else. `asked`: paths, each with its key."""
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.asked.append((self.path, self.headers.get("Authorization")))
+        self.answer(*server.answers.get(self.path, (404, b"not found")))
+
+
 @contextmanager
 def serving(handler: type[Handler], **state: Any) -> Iterator[ThreadingHTTPServer]:
     """The server while it runs, with `state` as its attributes."""

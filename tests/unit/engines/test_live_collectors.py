@@ -43,7 +43,8 @@ def http() -> Iterator[ThreadingHTTPServer]:
 
 
 def running(server: ThreadingHTTPServer, role: str, **ports: int) -> Running:
-    return Running(f"{role}-0", role, "sglang", "127.0.0.1", {"http": server.server_address[1], **ports})
+    places = {purpose: ("127.0.0.1", port) for purpose, port in ports.items()}
+    return Running(f"{role}-0", role, "sglang", f"http://127.0.0.1:{server.server_address[1]}", places)
 
 
 def info(**changes: Any) -> bytes:
@@ -149,7 +150,7 @@ def test_vllm_without_the_plugin_is_rebuilt_from_what_it_registered(
 def test_vllm_that_is_gone_is_an_error_within_the_time_given(http: Any) -> None:
     with pytest.raises(CollectError, match="side channel"):
         collect_vllm(running(http, "prefill", side_channel=1), 2.0)
-    gone = Running("prefill-0", "prefill", "vllm", "127.0.0.1", {"http": 1})
+    gone = Running("prefill-0", "prefill", "vllm", "http://127.0.0.1:1")
     with pytest.raises(CollectError, match="refused"):
         collect_vllm(gone, 0.2)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdctl.up.lines import lines_of, start_of_last
-from pdctl.up.logs import _added
+from pdctl.up.logs import Tail
 
 CONTENTS = st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"\r\n", "é".encode()]), max_size=30).map(b"".join)
 
@@ -45,16 +45,31 @@ def test_a_long_line_is_cut_and_says_so() -> None:
 
 def test_following_takes_whole_lines_up_and_none_of_any_length_whole(tmp_path: Path) -> None:
     log = tmp_path / "unit.log"
-    offsets = {"u": 0}
     log.write_bytes(b"one\ntw")
-    assert _added("u", log, offsets) == ["one"]
+    tail = Tail(log, 0)
+    assert tail.added() == ["one"]
     with log.open("ab") as file:
         file.write(b"o\n" + b"x" * (1 << 20) + b"\nthree\n")
-    assert [line[:20] for line in _added("u", log, offsets)] == ["two", "x" * 20, "three"]
-    assert offsets["u"] == log.stat().st_size
+    assert [line[:20] for line in tail.added()] == ["two", "x" * 20, "three"]
+    assert (tail.offset, tail.anew) == (log.stat().st_size, False)
     log.write_bytes(b"anew\n")
-    assert _added("u", log, offsets) == ["anew"]
-    assert _added("u", tmp_path / "none", {"u": 0}) == []
+    assert (tail.added(), tail.anew) == (["anew"], True)
+    assert Tail(tmp_path / "none", 0).added() == []
+
+
+def test_what_was_written_before_a_log_was_moved_away_is_read_to_its_end(tmp_path: Path) -> None:
+    """The new file may be longer than the old one was when it is first looked at."""
+    log = tmp_path / "unit.log"
+    log.write_bytes(b"one\n")
+    tail = Tail(log, 0)
+    assert tail.added() == ["one"]
+    with log.open("ab") as file:
+        file.write(b"two\n")
+    log.rename(tmp_path / "unit.log.1")
+    assert (tail.added(), tail.anew) == (["two"], False)
+    log.write_bytes(b"three\n" * 10)
+    assert tail.added() + tail.added() == ["three"] * 10
+    assert tail.anew
 
 
 def test_a_line_of_300_mb_costs_little(tmp_path: Path) -> None:
