@@ -1,7 +1,7 @@
 """`--live`: layouts as the fleet's running engines report them, and where they are not what the fleet file derives.
 
-Addresses come from the view of the running fleet, whoever started it. How an engine is asked is a
-collector of its own; one that cannot be read is never a pass.
+Addresses come from the view of the running fleet, whoever started it. How an engine is asked is a collector of its own;
+one that cannot be read is never a pass. What it says of itself beside its layout is put beside the file as well.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,9 @@ from msgspec import structs
 
 from pdctl.check.compare import differences
 from pdctl.check.groups import Group
+from pdctl.check.stated import contradicted, running_release, words_of
 from pdctl.engines.live import CollectError, Collector, Running
+from pdctl.engines.said import Said
 from pdctl.fleet import LoadedFleet
 from pdctl.running import members_of
 from pdctl_transfer.errors import ManifestError
@@ -22,6 +24,8 @@ from pdctl_transfer.rules import Evidence, Finding, Side, Skipped
 from pdctl_transfer.rules.pair import FIELDS
 
 TIMEOUT_S: Final = 5.0
+AT_ONCE: Final = 64
+"""Questions that are on their way at one time."""
 
 
 #: Where each engine's collector is: module and function.
@@ -36,28 +40,36 @@ def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group
     """The derived groups with the layouts that run: a group for each layout that a pool's engines report."""
     members = {one.name: one for one in members_of(loaded)}
     wanted = [(group, members[name]) for group in derived for name in group.members]
-    with ThreadPoolExecutor(max_workers=32) as workers:
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as workers:
+        words = [workers.submit(words_of, running) for _, running in wanted]
         answers = list(workers.map(lambda pair: _ask(pair[1]), wanted))
-    for (group, running), answer in zip(wanted, answers, strict=True):
-        name = running.name
-        if isinstance(answer, str):
-            asked = Evidence(_place(running), f"{running.engine} {running.role} engine")
-            unread = Finding("PD1025", name, (asked,), {"name": name, "reason": answer})
-            blocked = (Skipped("live", name, "could not be read (PD1025)", needed=True),)
-            yield Group(group.role, name, (name,), blocked=blocked, outcomes=(unread,))
-            continue
-        place = _place(running)
-        side = Side(answer, name, {field: Evidence(place, "") for field in (*FIELDS, "manifest")})
-        yield structs.replace(
-            group,
-            name=name,
-            members=(name,),
-            sides=(side,),
-            blocked=(),
-            unknown=None,
-            draft=None,
-            outcomes=_drifted(group, side, place),
-        )
+    for (group, running), answer, asked in zip(wanted, answers, words, strict=True):
+        yield _live(loaded, group, running, answer, asked.result())
+
+
+def _live(loaded: LoadedFleet, group: Group, running: Running, answer: Manifest | str, said: Said | None) -> Group:
+    name, place = running.name, _place(running)
+    by_layout = not isinstance(answer, str)
+    others = tuple(contradicted(loaded, group, running, said, by_layout=by_layout)) if said is not None else ()
+    version = said.version if said is not None else None
+    if isinstance(answer, str):
+        asked = Evidence(place, f"{running.engine} {running.role} engine")
+        unread = Finding("PD1025", name, (asked,), {"name": name, "reason": answer})
+        blocked = (Skipped("live", name, "could not be read (PD1025)", needed=True),)
+        stated = running_release(running, version) or group.stated
+        return Group(group.role, name, (name,), blocked=blocked, outcomes=(unread, *others), stated=stated)
+    side = Side(answer, name, {field: Evidence(place, "") for field in (*FIELDS, "manifest")})
+    return structs.replace(
+        group,
+        name=name,
+        members=(name,),
+        sides=(side,),
+        blocked=(),
+        unknown=None,
+        draft=None,
+        outcomes=(*_drifted(group, side, place), *others),
+        stated=running_release(running, version or answer.engine.version) or group.stated,
+    )
 
 
 def _ask(running: Running) -> Manifest | str:

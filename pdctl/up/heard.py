@@ -15,6 +15,7 @@ from pdctl.engines.said import ANSWER_S, Hidden, Mute, Said, Stranger, answer, s
 from pdctl.engines.sglang.said import registry
 from pdctl.fleet.urls import authority, host_of
 from pdctl.launch.state import ROUTER
+from pdctl.running.identity import contradictions
 from pdctl.up.workers import Worker, Workers
 
 if TYPE_CHECKING:
@@ -79,36 +80,6 @@ def hear(member: Running, loaded: "LoadedFleet") -> Heard:
     if wrong := next(contradictions(member, loaded, said), None):
         return Heard(WRONG, f"{member.url}: {wrong}", True, said)
     return _with_registry(member, said, deadline)
-
-
-def contradictions(member: Running, loaded: "LoadedFleet", said: Said) -> Iterator[str]:
-    """Where it cannot be the engine that the file means: by family, role or model."""
-    pool = next(pool for pool in loaded.pools() if member.name in pool.members)
-    key = f"{pool.key}.engine" if pool.engine else "engine"
-    if said.engine not in (None, member.engine):
-        yield f"a {said.engine} engine answers, {loaded.where(key)} says {member.engine}"
-    where = f"{loaded.where(f'{pool.key}.urls')} says {member.role}"
-    if said.role is not None and member.role in ("prefill", "decode", "aggregate") and said.role != member.role:
-        yield f"a {_role(said.role)} engine answers, {where}"
-    if said.takes_kv is False and member.role == "decode":
-        yield f"it takes no KV from another engine, {where}"
-    if said.models is not None and not any(_is_model(loaded, name) for name in said.models):
-        names = ", ".join(said.models[:4]) or "nothing"
-        model = loaded.fleet.model
-        line = loaded.where("model.name" if model.name else "model.path")
-        yield f"it serves {names}, {line} says {model.served_name}"
-
-
-def _role(role: str) -> str:
-    return "stand-alone" if role == "aggregate" else role
-
-
-def _is_model(loaded: "LoadedFleet", name: str) -> bool:
-    """Engines serve a model under its whole path unless told another name."""
-    model = loaded.fleet.model
-    return name == model.served_name or (
-        model.name is None and name.rstrip("/").rsplit("/", 1)[-1] == model.served_name
-    )
 
 
 def _with_registry(member: Running, said: Said, deadline: Deadline) -> Heard:

@@ -16,7 +16,7 @@ from pdctl.engines.deadline import Deadline
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
 from pdctl.engines.live import CollectError, Running, from_url
 from pdctl.errors import InputError
-from pdctl.fleet.urls import authority
+from pdctl.fleet.urls import authority, host_of
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
 from pdctl_transfer.plugins.peer import ROUTE
@@ -32,19 +32,22 @@ def collect(running: Running, timeout_s: float) -> Manifest:
         layout = from_url(f"http://{authority(*running.places['bootstrap'])}{ROUTE}", deadline.left())
         if layout is not None:
             return layout
-    return _from_server_info(running, deadline.left())
+    return _from_server_info(running, deadline)
 
 
-def _from_server_info(running: Running, deadline_s: float) -> Manifest:
+def _from_server_info(running: Running, deadline: Deadline) -> Manifest:
     url = f"{running.url}/server_info"
     try:
-        info = get_json(url, deadline_s, key=running.key, limit_bytes=INFO_BYTES)
+        info = get_json(url, deadline.left(), key=running.key, limit_bytes=INFO_BYTES)
     except Unreachable as failure:
         raise CollectError(str(failure)) from failure
     if not isinstance(info, Mapping):
         raise CollectError(f"{url}: not an object")
     states = info.get("internal_states")
     inner = states[0] if isinstance(states, list) and states and isinstance(states[0], Mapping) else {}
+    stages = _at_registry(running, info, deadline.left())
+    if stages is not None:
+        return stages
     plugin = inner.get("pdctl")
     if isinstance(plugin, Mapping) and "layout" in plugin:
         try:
@@ -52,6 +55,20 @@ def _from_server_info(running: Running, deadline_s: float) -> Manifest:
         except RecursionError as failure:
             raise CollectError(f"{url}: nested too deeply") from failure
     return resolved(info, url)
+
+
+def _at_registry(running: Running, info: Mapping[str, Any], deadline_s: float) -> Manifest | None:
+    """All stages, from the bootstrap server that the engine names, where nobody says where it is.
+
+    It may listen for its own network alone, and then the rank that was asked has to do.
+    """
+    port, stages = info.get("disaggregation_bootstrap_port"), info.get("pp_size")
+    if running.role != "prefill" or "bootstrap" in running.places or not isinstance(port, int) or stages in (None, 1):
+        return None
+    try:
+        return from_url(f"http://{authority(host_of(str(running.url)), port)}{ROUTE}", deadline_s)
+    except CollectError:
+        return None
 
 
 def resolved(info: Mapping[str, Any], url: str) -> Manifest:

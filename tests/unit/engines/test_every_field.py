@@ -18,6 +18,7 @@ from pdctl.fleet.model import Fleet, Launcher, Model, Pool, Router, Transfer
 POOL: dict[str, Any] = {
     "name": "other",
     "replicas": 2,
+    "urls": ["http://10.0.0.7:30000"],
     "hosts": ["node-7"],
     "engine": None,
     "engine_version": "0.5.16",
@@ -108,9 +109,9 @@ def test_every_field_of_the_schema_has_a_sample() -> None:
     """A field that is added must say here what it changes."""
     assert set(POOL) == set(Pool.model_fields)
     assert set(TRANSFER) == set(Transfer.model_fields)
-    assert set(Model.model_fields) == {"path", "name"}
-    assert set(Launcher.model_fields) == {"kind"}, "one kind, so nothing to choose"
-    assert set(Router.model_fields) == {"kind", "host", "port", "args", "env", "api_key_env"}
+    assert set(Model.model_fields) == {"path", "name", "draft"}
+    assert set(Launcher.model_fields) == {"kind"}
+    assert set(Router.model_fields) == {"kind", "host", "port", "args", "env", "api_key_env", "url", "log"}
     known = {"schema_", "name", "model", "engine", "engine_version", "transfer", "launcher", "prefill", "decode"}
     assert set(Fleet.model_fields) == known | {"roles", "router"}
 

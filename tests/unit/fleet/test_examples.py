@@ -14,6 +14,7 @@ PAIRS = {
     "qwen3-next-sglang": 2,
     "deepseek-wide": 10,
     "llama-vllm-nixl": 2,
+    "external": 2,
 }
 
 

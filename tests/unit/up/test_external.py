@@ -1,10 +1,9 @@
 """Looking at a fleet that somebody else started, with endpoints that answer as SGLang, vLLM, routers and others do."""
 
-import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,64 +13,8 @@ from pdctl.fleet import parse_fleet
 from pdctl.running.external import by_file
 from pdctl.up import heard
 from pdctl.up.status import FleetView, status_of
+from tests.unit.engines.outside import HTML, OK, SGLANG_ROUTE, Answers, at, router, sglang, vllm, worker
 from tests.unit.engines.serving import Recorded, serving
-
-OK = (200, b"")
-HTML = (200, b"<!DOCTYPE html><html><body>Welcome to nginx!</body></html>")
-SGLANG_ROUTE = "/route?prefill_dp_rank=-1&prefill_cp_rank=-1&target_tp_rank=-1&target_pp_rank=-1"
-Answers = dict[str, tuple[int, bytes]]
-
-
-def sglang(role: str, bootstrap: int = 0, model: str = "/models/tiny-llama", **more: Any) -> Answers:
-    """SGLang 0.5.23: what `/server_info` has, as far as it is read."""
-    info = {
-        "model_path": model,
-        "served_model_name": model,
-        "disaggregation_mode": role,
-        "disaggregation_bootstrap_port": bootstrap,
-        "disaggregation_transfer_backend": "mooncake",
-        "tp_size": 1,
-        "pp_size": 1,
-        "page_size": 32,
-        "kv_cache_dtype": "auto",
-        "version": "0.5.23",
-        "internal_states": [{}],
-        **more,
-    }
-    return {"/health": OK, "/server_info": (200, json.dumps(info).encode()), SGLANG_ROUTE: (200, b"{}")}
-
-
-def vllm(model: str = "/models/tiny-llama", takes_kv: bool = True, **more: tuple[int, bytes]) -> Answers:
-    """vLLM 0.32.0, without the plugin."""
-    metrics = b'vllm:cache_config_info{block_size="128",cache_dtype="auto",engine="0",num_gpu_blocks="64"} 1.0\n'
-    if takes_kv:
-        metrics += b'vllm:num_requests_kv_fetch_by_stage{engine="0",model_name="m",stage="in_progress"} 0.0\n'
-    return {
-        "/health": OK,
-        "/version": (200, b'{"version":"0.32.0"}'),
-        "/v1/models": (200, json.dumps({"object": "list", "data": [{"id": model, "root": model}]}).encode()),
-        "/metrics": (200, metrics),
-        **{f"/{path}": answer for path, answer in more.items()},
-    }
-
-
-def worker(url: str, role: str, **more: Any) -> dict[str, Any]:
-    """As smg 1.13 lists one."""
-    return {"id": "1", "url": url, "worker_type": role, "is_healthy": True, "status": "ready", "load": 0, **more}
-
-
-def router(*workers: dict[str, Any]) -> Answers:
-    return {
-        "/readiness": (200, b'{"status":"ready","healthy_workers":2,"total_workers":2}'),
-        "/workers": (200, json.dumps({"workers": workers}).encode()),
-    }
-
-
-@contextmanager
-def at(answers: Answers) -> Iterator[Any]:
-    with serving(Recorded, answers=answers, asked=[]) as server:
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
-        yield server
 
 
 def look(prefill: Any, decode: Any, engine: str = "sglang", more: str = "", keys: str = "") -> FleetView:
@@ -119,12 +62,12 @@ def test_what_vllm_does_not_show_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("engine", "prefill", "decode", "says"),
     [
-        ("sglang", sglang("decode"), sglang("decode"), "a decode engine answers, f.yaml:6 says prefill"),
-        ("sglang", sglang("null"), sglang("decode"), "a stand-alone engine answers, f.yaml:6 says prefill"),
-        ("sglang", sglang("prefill", model="other"), sglang("decode"), "it serves other, f.yaml:3 says tiny-llama"),
-        ("sglang", sglang("prefill", engine="reference"), sglang("decode"), "a reference engine answers, f.yaml:4"),
-        ("vllm", vllm(), vllm(takes_kv=False), "it takes no KV from another engine, f.yaml:7 says decode"),
-        ("vllm", vllm(**{"pdctl/layout": (200, b'{"role": "decode"}')}), vllm(), "a decode engine answers, f.yaml:6"),
+        ("sglang", sglang("decode"), sglang("decode"), "role decode, f.yaml:6 says prefill"),
+        ("sglang", sglang("null"), sglang("decode"), "role aggregate, f.yaml:6 says prefill"),
+        ("sglang", sglang("prefill", model="other"), sglang("decode"), "model other, f.yaml:3 says tiny-llama"),
+        ("sglang", sglang("prefill", engine="reference"), sglang("decode"), "engine reference, f.yaml:4 says sglang"),
+        ("vllm", vllm(), vllm(takes_kv=False), "role one that takes no KV, f.yaml:7 says decode"),
+        ("vllm", vllm(**{"pdctl/layout": (200, b'{"role": "decode"}')}), vllm(), "role decode, f.yaml:6"),
         ("vllm", sglang("prefill"), vllm(), "/version: not what vLLM says there: no engine of vLLM's"),
         ("sglang", vllm(), sglang("decode"), "/server_info: not what SGLang says there"),
         ("sglang", {**router(), "/health": OK}, sglang("decode"), "a router answers there, no engine"),

@@ -1,0 +1,52 @@
+"""Whether what answers can be the engine that a fleet file means: by family, role and model, as far as it shows."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from pdctl.engines.live import Running
+from pdctl.engines.said import Said
+
+if TYPE_CHECKING:
+    from pdctl.fleet.loaded import LoadedFleet
+    from pdctl.fleet.model import Pool
+
+
+class Contradiction(NamedTuple):
+    """What the engine says, and what the file means, by its line."""
+
+    what: str
+    says: str
+    source: str
+    means: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.says}, {self.source} says {self.means}"
+
+
+def pool_of(loaded: "LoadedFleet", member: Running) -> "Pool":
+    """The pool that the engine belongs to."""
+    return next(pool for pool in loaded.pools() if member.name in pool.members)
+
+
+def contradictions(member: Running, loaded: "LoadedFleet", said: Said) -> Iterator[Contradiction]:
+    """Each way in which it is another engine."""
+    pool, model = pool_of(loaded, member), loaded.fleet.model
+    if said.engine not in (None, member.engine):
+        where = loaded.where(f"{pool.key}.engine" if pool.engine else "engine")
+        yield Contradiction("engine", str(said.engine), where, member.engine)
+    where = loaded.where(f"{pool.key}.urls" if pool.urls else pool.key)
+    if said.role is not None and member.role in ("prefill", "decode", "aggregate") and said.role != member.role:
+        yield Contradiction("role", said.role, where, member.role)
+    if said.takes_kv is False and member.role == "decode":
+        yield Contradiction("role", "one that takes no KV", where, member.role)
+    if said.models is not None and not any(_is_model(loaded, name) for name in said.models):
+        where = loaded.where("model.name" if model.name else "model.path")
+        yield Contradiction("model", ", ".join(said.models[:4]) or "none", where, model.served_name)
+
+
+def _is_model(loaded: "LoadedFleet", name: str) -> bool:
+    """Engines serve a model under its whole path unless told another name."""
+    model = loaded.fleet.model
+    return name == model.served_name or (
+        model.name is None and name.rstrip("/").rsplit("/", 1)[-1] == model.served_name
+    )
