@@ -1,11 +1,18 @@
-"""Writes what the site takes from the code: a page a code, and their index. `--check` only says what is not current."""
+"""Writes what the site takes from the code: a page a code, their index, and the table of routers.
+
+`--check` only says what is not current.
+"""
 
 import sys
 from pathlib import Path
 
 from pdctl.catalog import SECTIONS, CatalogEntry, entries
+from pdctl.routers import CONTRACTS, ROUTERS, Contract
+from pdctl.routers.contracts import NEEDS, SPEECHES, Speech
 
-CODES = Path(__file__).resolve().parent.parent / "docs" / "codes"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+CODES = DOCS / "codes"
+ROUTER_KINDS = DOCS / "router-kinds.md"
 NOTE = "<!-- written by tools/gen_docs.py from pdctl/catalog/codes.toml -->\n\n"
 
 
@@ -37,8 +44,54 @@ def index() -> str:
     return NOTE + "\n".join(parts)
 
 
+LISTINGS = {
+    "urls": "`--prefill URL [PORT]`, `--decode URL`",
+    "commas": "`--prefill URL [PORT]`, `--decode URL`; once several with commas",
+    "addresses": "`--prefill HOST:PORT …`, `--decode HOST:PORT …`",
+    "hosts": "`--prefiller-hosts`, `--prefiller-ports`, `--decoder-hosts`, `--decoder-ports`",
+    "found": "discovered, or by flags that are not judged",
+}
+
+
+def router_kinds() -> str:
+    """Who waits for what, and which router does it."""
+    parts = [
+        "<!-- written by tools/gen_docs.py from pdctl/routers/contracts.py -->\n",
+        "| way | the router … | who waits for it |",
+        "|---|---|---|",
+        *(f"| `{way}` | {words} | {_waiting(way)} |" for way, words in SPEECHES.items()),
+        "\n| `router.kind` | what it is | way | engines are listed by | port |",
+        "|---|---|---|---|---|",
+        *(_router(one) for one in CONTRACTS),
+        "\n| `router.kind` | read in |",
+        "|---|---|",
+        *(f"| `{one.name}` | {one.source} |" for one in CONTRACTS),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _waiting(way: Speech) -> str:
+    engines = ["SGLang", "the reference engine"] if way == "bootstrap" else []
+    return ", ".join([*engines, *(f"`{name}`" for name, need in NEEDS.items() if need == way)]) or "stores of several"
+
+
+def _router(one: Contract) -> str:
+    ways = [f"`{way}`" for way in sorted(one.speaks)] + [f"`{way}` (some)" for way in sorted(one.some)]
+    if one.chosen is not None:
+        ways.append("; ".join(f"`{way}` by `{one.chosen.flag} {word}`" for word, way in one.chosen.means.items()))
+    title = f"{one.title}, started by `up`" if one.name in ROUTERS else one.title
+    more = ", others not judged" if one.open else ""
+    return f"| `{one.name}` | {title} | {', '.join(ways)}{more} | {LISTINGS[one.listing]} | {one.listens or ''} |"
+
+
 def pages() -> dict[Path, str]:
     """Every generated file and what it should hold."""
+    return {ROUTER_KINDS: router_kinds(), **code_pages()}
+
+
+def code_pages() -> dict[Path, str]:
+    """A page a code, and their index."""
     return {CODES / "index.md": index()} | {CODES / f"{code}.md": page(entry) for code, entry in entries().items()}
 
 

@@ -35,12 +35,13 @@ def exposed(loaded: "LoadedFleet", incurable: Severity = "warning") -> Iterator[
         yield Finding("PD2016", fleet.name, evidence, {"backend": fleet.transfer.backend, "opened": opened}, incurable)
     for pool in loaded.pools():
         yield from _pool(loaded, pool, incurable)
-    if not is_loopback(router.host):
+    kind = ROUTERS.get(router.kind)
+    if kind is not None and not is_loopback(router.host):
         key = "router.url" if router.url else "router.host"
         evidence = (Evidence(loaded.source(key), f"{key}: {router.url or router.host}"),)
-        if router.api_key_env is None and not (ROUTERS[router.kind].asks and _engines_have_keys(loaded)):
+        if router.api_key_env is None and not (kind.asks and _engines_have_keys(loaded)):
             yield Finding("PD2018", "router", evidence, {"host": router.host, "kind": router.kind})
-        if not ROUTERS[router.kind].control:
+        if not kind.control:
             yield Finding("PD2019", "router", evidence, {"host": router.host, "kind": router.kind})
 
 

@@ -101,9 +101,10 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
     from pdctl.check.fleets import Elsewhere, fleet_groups
     from pdctl.check.releases import unknown
-    from pdctl.engines.refusals import refuse
+    from pdctl.check.router_rules import judge_router, routed
+    from pdctl.engines.refusals import judge
 
-    doubts = refuse(loaded)
+    doubts = judge(loaded)
     groups = tuple(fleet_groups(loaded, options.platform, Elsewhere(options.model, options.draft)))
     where = loaded.where("transfer.options.engine_id")
     outcomes: tuple[Outcome, ...] = (
@@ -112,6 +113,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         *exposed(loaded, incurable="info"),  # of the hosts' networks, which preflight judges
         *unknown(loaded),
         *check_engine_ids(groups, loaded.fleet.transfer.options, where),
+        *judge_router(routed(loaded, groups)),
         *check_rank_ranges(groups, {pool.name: pool.hosts for pool in loaded.pools()}),
     )
     if options.live:

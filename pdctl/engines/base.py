@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from pdctl.engines.answer import Answer, Prompt
+from pdctl.engines.names import served_names
 
 if TYPE_CHECKING:
     from pdctl.engines.settled import Settled
@@ -39,6 +40,11 @@ class Instance:
     def role(self) -> str:
         """prefill, decode, or another role."""
         return self.pool.role
+
+    @property
+    def served_name(self) -> str:
+        """The name that it answers to; the first, where it has several."""
+        return served_names(self.fleet, self.pool)[0]
 
     @property
     def url(self) -> str:

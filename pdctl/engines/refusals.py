@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from pdctl.engines import adapter
-from pdctl.engines.settled import contradictions
+from pdctl.engines.settled import Contradiction, contradictions
 from pdctl.engines.versions import installed_version
 from pdctl.errors import FleetFileError
 from pdctl.flags import Reading, Table, load, read_words, values_of_switches, verdicts
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool
 from pdctl.hosts.exec import LOCAL_NAMES
-from pdctl.routers import KEY_FLAGS, ROUTERS
+from pdctl.routers import KEY_FLAGS, ROUTERS, RouterKind
 from pdctl.versions import image_version
 from pdctl_transfer.rules.outcome import Evidence, Finding
 
@@ -27,8 +27,24 @@ if TYPE_CHECKING:
 
 
 def refuse(loaded: LoadedFleet) -> tuple[Finding, ...]:
-    """Findings about flags that only another version may have. Raises FleetFileError for what no engine would take."""
-    faults: list[FleetFileError] = []
+    """Findings about flags that only another version may have. Raises FleetFileError for what no engine would take, for
+    two truths, and for what a router that pdctl starts is told by it."""
+    twice = [one.error for pool in loaded.pools() for one in two_truths(loaded, pool)]
+    return _read(loaded, [*twice, *set_by_pdctl(loaded)])
+
+
+def judge(loaded: LoadedFleet) -> tuple[Finding, ...]:
+    """`refuse` for who starts nothing: two truths are findings, and a router's own args may list its engines."""
+    twice = [one.finding for pool in loaded.pools() for one in two_truths(loaded, pool)]
+    told = list(_told(loaded))
+    flags = {"flag": " and ".join(dict.fromkeys(flag for flag, _ in told))}
+    places = tuple(Evidence(fault.where or "", flag) for flag, fault in told)
+    mine = [Finding("PD0015", "router", places, flags, "warning")] if told else []
+    return (*_read(loaded, []), *twice, *mine)
+
+
+def _read(loaded: LoadedFleet, faults: list[FleetFileError]) -> tuple[Finding, ...]:
+    """Every word of the file by the table of its program. Raises these faults and what it finds."""
     doubts: list[Finding] = []
     for pool in loaded.pools():
         engine = adapter(pool.engine or loaded.fleet.engine)
@@ -51,7 +67,7 @@ def raise_all(faults: list[FleetFileError]) -> None:
 
 
 def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[FleetFileError]:
-    """What the engine cannot be told: ports that it does not have, fields that it does not read, two truths."""
+    """What the engine cannot be told: ports that it does not have, fields that it does not read."""
     yield from _secrets(loaded, pool, engine)
     purposes = tuple(engine.purposes(pool))
     for purpose in pool.ports:
@@ -64,6 +80,11 @@ def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[F
     for key, reader, hint in engine.unread(loaded.fleet, pool):
         message = f"{key}: {reader} does not read it"
         yield FleetFileError(message, where=loaded.where(key), code="PD0035", hint=hint)
+
+
+def two_truths(loaded: LoadedFleet, pool: Pool) -> Iterator[Contradiction]:
+    """Flags of the pool beside fields that say something else."""
+    engine = adapter(pool.engine or loaded.fleet.engine)
     reading = read_words(load(engine.name), pool.args)
     yield from contradictions(loaded, pool, reading, engine.settled(loaded.fleet, pool))
 
@@ -88,16 +109,42 @@ def launcher_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
             yield FleetFileError(message, where=loaded.where(f"{pool.key}.image"), code="PD0035", hint=hint)
 
 
-def router_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
-    """PD0015: router flags that pdctl sets itself. PD0010: a switch that is given a value, in any version."""
+def startable(loaded: LoadedFleet) -> RouterKind:
+    """The fleet's router. Raises FleetFileError (PD3118) for one that pdctl does not start."""
+    kind = loaded.fleet.router.kind
+    if kind not in ROUTERS:
+        *some, last = ROUTERS
+        near = get_close_matches(kind, ROUTERS, n=1)
+        hint = f"it starts {', '.join(some)} and {last}; `pdctl check` judges a fleet behind any router"
+        message = f"router.kind: pdctl does not start {kind}"
+        where = loaded.where("router.kind")
+        raise FleetFileError(message, where=where, code="PD3118", hint=f"did you mean {near[0]}?" if near else hint)
+    return ROUTERS[kind]
+
+
+def set_by_pdctl(loaded: LoadedFleet) -> list[FleetFileError]:
+    """PD0015: flags that pdctl sets itself on a router that it starts."""
+    return [fault for _, fault in _told(loaded)]
+
+
+def _told(loaded: LoadedFleet) -> Iterator[tuple[str, FleetFileError]]:
+    """Those flags as they are spelled, each with its fault."""
     router = loaded.fleet.router
-    kind = ROUTERS[router.kind]
-    reading = read_words(load(router.kind), router.args)
-    for one in reading.given:
-        if not loaded.fleet.external and one.called("--prefill", "--decode", "--host", "--port", kind.pd):
+    kind = None if loaded.fleet.external else ROUTERS.get(router.kind)
+    for one in read_words(load(router.kind), router.args).given if kind else ():
+        if kind and one.called("--prefill", "--decode", "--host", "--port", kind.pd):
             where = loaded.where(f"router.args.{one.index}")
             hint = "`router.host` and `router.port` say where it listens; the rest follows from the pools"
-            yield FleetFileError(f"{one.spelled} is set by pdctl", where=where, code="PD0015", hint=hint)
+            yield one.spelled, FleetFileError(f"{one.spelled} is set by pdctl", where=where, code="PD0015", hint=hint)
+
+
+def router_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
+    """PD0015: keys that everybody would see. PD0010: a switch that is given a value, in any version."""
+    router = loaded.fleet.router
+    if router.kind not in ROUTERS:
+        return
+    reading = read_words(load(router.kind), router.args)
+    for one in reading.given:
         for flag in KEY_FLAGS:
             if one.called(flag):
                 where = loaded.where(f"router.args.{one.index}")
@@ -112,6 +159,8 @@ def router_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
 def _router_words(loaded: LoadedFleet) -> tuple[list[FleetFileError], list[Finding]]:
     """The router's own flags, as its table has them; what `router_faults` says is not said twice."""
     router = loaded.fleet.router
+    if router.kind not in ROUTERS:
+        return [], []
     table = load(router.kind)
     reading = read_words(table, router.args)
     said = {index for _, _, index in values_of_switches(reading, router.args)}

@@ -13,6 +13,7 @@ from pdctl.flags import Given, Reading
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool
 from pdctl.redact import hide_argv
+from pdctl_transfer.rules.outcome import Evidence, Finding
 
 
 class Settled(Struct, frozen=True):
@@ -31,10 +32,38 @@ class Settled(Struct, frozen=True):
         return self.fields[0] in (".model.path", "hosts") or self.fields[0].startswith("ports.")
 
 
+class Contradiction(Struct, frozen=True):
+    """PD3102: what a flag says, and where; the field that it contradicts, and where that stands and what it says.
+
+    `beside` is None where pdctl sets the value whatever the file writes.
+    """
+
+    pool: str
+    spoken: str
+    where: str
+    field: str
+    beside: Evidence | None
+
+    @property
+    def error(self) -> FleetFileError:
+        """For who starts something: the file cannot be used."""
+        message = f"{self.spoken} is what `{self.field}` sets"
+        if self.beside is not None:
+            message += f": {self.beside.text} by {self.beside.source}"
+        hint = f"write `{self.field}` alone; then `check` judges it, and both sides and the router are told of it"
+        return FleetFileError(message, where=self.where, code="PD3102", hint=hint)
+
+    @property
+    def finding(self) -> Finding:
+        """For who judges: one of the things that are wrong with the fleet."""
+        evidence = (Evidence(self.where, self.spoken), *([self.beside] if self.beside else []))
+        return Finding("PD3102", self.pool, evidence, {"flag": self.spoken, "field": self.field})
+
+
 def contradictions(
     loaded: LoadedFleet, pool: Pool, reading: Reading, settled: Iterable[Settled]
-) -> Iterator[FleetFileError]:
-    """PD3102: a flag in the pool's `args` beside a field that says something else."""
+) -> Iterator[Contradiction]:
+    """Flags in the pool's `args` beside a field that says something else."""
     known = [rule for rule in settled if not (loaded.fleet.external and rule.placed)]
     for one in reading.given:
         for rule in known:
@@ -51,13 +80,11 @@ def key_of(pool: Pool, field: str) -> str:
     return field[1:] if field.startswith(".") else f"{pool.key}.{field}"
 
 
-def _twice(loaded: LoadedFleet, pool: Pool, one: Given, rule: Settled, written: list[str]) -> FleetFileError:
+def _twice(loaded: LoadedFleet, pool: Pool, one: Given, rule: Settled, written: list[str]) -> Contradiction:
     field = (written[0] if written else rule.fields[0]).removeprefix(f"{pool.key}.").removeprefix(".")
     spoken = " ".join(hide_argv([one.spelled, *one.values]))
-    message = f"{spoken} is what `{field}` sets"
+    beside = None
     if written:
         says = f"{rule.flag} {rule.value}" if rule.value is not None else "another"
-        message += f": {says} by {loaded.where(written[0])}"
-    hint = f"write `{field}` alone; then `check` judges it, and both sides and the router are told of it"
-    where = loaded.where(f"{pool.key}.args.{one.index}")
-    return FleetFileError(message, where=where, code="PD3102", hint=hint)
+        beside = Evidence(loaded.where(written[0]), says)
+    return Contradiction(pool.name, spoken, loaded.where(f"{pool.key}.args.{one.index}"), field, beside)

@@ -25,6 +25,7 @@ Name = Annotated[str, Field(pattern=rf"^{NAME_PATTERN}$")]
 Text = Annotated[str, BeforeValidator(_text)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.+-]*$", max_length=64)]
+Kind = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=64)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Size = Annotated[int, Field(ge=1, le=65536)]
 
@@ -98,6 +99,7 @@ class Pool(Section):
     urls: Addresses = Field(default=[], description="External fleets: where each engine answers; replicas follow.")
     hosts: list[str] = Field(default=[], description="Where the replicas run, in turn; none: this host, or the URLs'.")
     engine: Engine | None = Field(default=None, description="Another engine than the fleet's.")
+    served_name: str | None = Field(default=None, description="The name that its engines answer to; none: the model's.")
     engine_version: Version | None = Field(
         default=None, description="The engine's release; none: by image, environment."
     )
@@ -169,7 +171,11 @@ Pools = Annotated[list[Pool], BeforeValidator(_one_or_many), Field(min_length=1)
 class Router(Section):
     """What pairs prefill with decode for each request."""
 
-    kind: Literal["smg", "sglang-router", "vllm-router"] = "smg"
+    kind: Kind = Field(
+        default="smg",
+        description="By its program's name; none: vllm-router before vLLM, smg before others. `up` starts smg, "
+        "sglang-router and vllm-router; `check` judges others that it knows.",
+    )
     host: str = Field(default="127.0.0.1", description="The address it listens on; 0.0.0.0 opens it to the network.")
     port: Port | None = Field(default=None, description="None: a free one.")
     url: str | None = Field(default=None, description="External fleets: where it answers; none: there is no router.")
@@ -196,6 +202,13 @@ class Fleet(Section):
     decode: Pools
     roles: dict[Name, Pools] = Field(default={}, description="Further roles by name: aggregate, encode, …")
     router: Router = Field(default={}, validate_default=True)
+
+    @model_validator(mode="after")
+    def _choose_router(self) -> "Fleet":
+        """Where none is named it is one that speaks as the engine's connectors expect."""
+        if "kind" not in self.router.model_fields_set and self.engine == "vllm":
+            object.__setattr__(self.router, "kind", "vllm-router")
+        return self
 
     @model_validator(mode="after")
     def _place_pools(self) -> "Fleet":

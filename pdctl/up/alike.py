@@ -27,10 +27,19 @@ class Doubtful(str):
 
 
 def complete_at(
-    run: Bringup, url: str, unit: str, prompt: Prompt = PROMPT, tokens: int = TOKENS, *, key: str | None = None
+    run: Bringup,
+    url: str,
+    unit: str,
+    prompt: Prompt = PROMPT,
+    tokens: int = TOKENS,
+    *,
+    name: str,
+    key: str | None = None,
 ) -> Answer:
-    """A completion as clients ask for it, from an engine that serves alone or a router. Raises GateError (PD3011)."""
-    name = run.loaded.fleet.model.served_name
+    """A completion as clients ask for it, from an engine that serves alone or a router. Raises GateError (PD3011).
+
+    `name`: the model that is asked for.
+    """
 
     def ask(at: str) -> Answer:
         return complete(at, name, prompt, tokens, COMPLETION_S, key)
@@ -53,7 +62,8 @@ def unmeasured(engines: Sequence[EngineUnit]) -> Noise:
 
 def noise_alone(run: Bringup, one: EngineUnit) -> Noise:
     """The noise of an engine that serves alone, so that nothing moved has part in it."""
-    ask = partial(complete_at, run, one.instance.url, one.unit.name, key=one.instance.key)
+    served = one.instance
+    ask = partial(complete_at, run, served.url, one.unit.name, name=served.served_name, key=served.key)
     return noise_of([ask()], ask)
 
 

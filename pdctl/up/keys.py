@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pdctl.engines.refusals import startable
 from pdctl.errors import InputError
 from pdctl.fleet.keys import KEY
 from pdctl.fleet.loaded import LoadedFleet
-from pdctl.routers import ROUTERS
 
 SHOWN: Final = "…"
 
@@ -43,7 +43,7 @@ def read_keys(loaded: LoadedFleet, control: Callable[[], str], environ: Mapping[
     }
     routed = [pool.key for pool in (*loaded.pools("prefill"), *loaded.pools("decode")) if pool.key in pools]
     asked = {"router": _value(environ, router.api_key_env, "router.api_key_env", loaded)} if router.api_key_env else {}
-    if asked and not ROUTERS[router.kind].asks:
+    if asked and not startable(loaded).asks:
         message = f"router.api_key_env: {router.kind} asks its clients for no key"
         hint = "use smg or sglang-router, or put a proxy that asks before it"
         raise InputError(message, where=loaded.where("router.api_key_env"), code="PD0053", hint=hint)

@@ -6,13 +6,21 @@ from dataclasses import dataclass, field
 
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance
-from pdctl.engines.refusals import launcher_faults, pool_faults, raise_all, router_faults
+from pdctl.engines.refusals import (
+    launcher_faults,
+    pool_faults,
+    raise_all,
+    router_faults,
+    set_by_pdctl,
+    startable,
+    two_truths,
+)
 from pdctl.errors import InputError
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool, Router
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
-from pdctl.routers import READY_PATH, ROUTERS, Backend, RouterKind, router_argv
+from pdctl.routers import READY_PATH, Backend, RouterKind, router_argv
 from pdctl.up.keys import Keys
 from pdctl.up.ports import PortBook, is_free
 
@@ -145,7 +153,7 @@ class _Planner:
 
     def router(self, engines: tuple[EngineUnit, ...]) -> tuple[Unit, RouterKind]:
         router = self.loaded.fleet.router
-        kind = ROUTERS[router.kind]
+        kind = startable(self.loaded)
         given = {"http": router.port} if router.port else {}
         ports = self.ports(ROUTER, ("http", "metrics"), given, router.host)
         sides = {
@@ -180,9 +188,11 @@ def make_plan(
     given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
     for port in (*given, *([router_port] if router_port else [])):
         planner.book.take(port)
+    startable(loaded)
     pools = [(pool, adapter(pool.engine or loaded.fleet.engine)) for pool in loaded.pools()]
     faults = [fault for pool, engine in pools for fault in pool_faults(loaded, pool, engine)]
-    raise_all([*launcher_faults(loaded), *faults, *router_faults(loaded)])
+    faults += [one.error for pool in loaded.pools() for one in two_truths(loaded, pool)]
+    raise_all([*launcher_faults(loaded), *faults, *set_by_pdctl(loaded), *router_faults(loaded)])
     with located(loaded):
         engines = tuple(planner.engine(pool, index, engine) for pool, engine in pools for index in range(pool.replicas))
         router, kind = planner.router(engines)

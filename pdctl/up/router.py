@@ -37,10 +37,12 @@ def first_completion(run: Bringup) -> str:
     Raises GateError: PD3011 none came back, PD3012 it is wrong.
     """
     began = time.monotonic()
-    ours = complete_at(run, run.plan.url, "router", key=run.plan.router_key)
+    name = run.plan.of("prefill")[0].instance.served_name
+    ours = complete_at(run, run.plan.url, "router", name=name, key=run.plan.router_key)
     notes, sure = [f"{TOKENS} tokens in {time.monotonic() - began:.2f} s"], True
     for one in run.plan.of("aggregate"):
-        theirs = complete_at(run, one.instance.url, one.unit.name, key=one.instance.key)
+        alone = one.instance
+        theirs = complete_at(run, alone.url, one.unit.name, name=alone.served_name, key=alone.key)
         kind, words = _verdict(run, one, ours, theirs)
         sure = sure and kind != "untold"
         match kind:

@@ -11,6 +11,7 @@ from pdctl import __version__
 from pdctl.engines.answer import Prompt, from_generate
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread, python_of
 from pdctl.engines.http import post_json
+from pdctl.engines.names import FLAG, naming
 from pdctl.engines.reference.options import API_KEY, SECRET
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import devices_unread, only_port, ucx_devices
@@ -70,7 +71,6 @@ class ReferenceEngine:
             raise InputError(message, where=f"{pool.key}.cp", code="PD0016", hint="leave it out")
         flags: dict[str, Any] = {
             "--model": instance.model,
-            "--served-model-name": fleet.model.served_name,
             "--role": pool.role,
             "--host": instance.host,
             "--port": instance.ports["http"],
@@ -89,6 +89,7 @@ class ReferenceEngine:
         if pool.speculative is not None:
             flags["--speculative-algorithm"] = "NEXTN"
         words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
+        words += naming(fleet, pool)
         env = {"OMP_NUM_THREADS": "1"}
         if pool.role != "aggregate":
             env |= ucx_devices(fleet)
@@ -106,7 +107,7 @@ class ReferenceEngine:
     def settled(self, fleet: Fleet, pool: Pool) -> Iterator[Settled]:
         """Every flag that `command` writes."""
         yield Settled("--model", (".model.path",), fleet.model.path, always=True)
-        yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
+        yield Settled(FLAG, ("served_name",), pool.served_name)
         yield Settled("--role", (pool.role,), pool.role, always=True)
         yield Settled("--host", ("hosts",), None, always=True)
         yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.names import FLAG, naming
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
     common_environment,
@@ -50,7 +51,7 @@ def command(instance: Instance) -> Command:
 def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     """The flags that fields of the fleet file set."""
     yield Settled("--model-path", (".model.path",), fleet.model.path, always=True)
-    yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
+    yield Settled(FLAG, ("served_name",), pool.served_name)
     yield Settled("--host", ("hosts",), None, always=True)
     yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)
     yield Settled("--api-key", ("api_key_env",), None, always=True)
@@ -87,7 +88,7 @@ def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
 
 def _modelled(instance: Instance) -> Iterator[str]:
     pool, fleet = instance.pool, instance.fleet
-    yield from ("--model-path", model_folder(instance.model), "--served-model-name", fleet.model.served_name)
+    yield from ("--model-path", model_folder(instance.model), *naming(fleet, pool))
     yield from ("--host", instance.host, "--port", str(instance.ports["http"]))
     sizes = (("--tp-size", pool.tp), ("--pp-size", pool.pp), ("--dp-size", pool.dp), ("--attn-cp-size", pool.cp))
     for flag, size in sizes:

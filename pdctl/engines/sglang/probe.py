@@ -12,7 +12,7 @@ from pdctl.errors import GateError
 
 def probe(prefill: Instance, decode: Instance, prompt: answer.Prompt, max_tokens: int, timeout_s: float) -> Probe:
     """The tokens that came back from decode. Raises GateError (PD3008) with what both sides answered."""
-    body = answer.request(decode.fleet.model.served_name, prompt, max_tokens) | {
+    body = answer.request(decode.served_name, prompt, max_tokens) | {
         "bootstrap_host": prefill.host,
         "bootstrap_port": prefill.ports["bootstrap"],
         "bootstrap_room": secrets.randbits(47),  # above 47 bits some front ends read it as a float

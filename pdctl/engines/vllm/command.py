@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pdctl.derive.connectors import extras, mover, read
 from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.names import FLAG, naming
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
     common_environment,
@@ -58,7 +59,7 @@ def command(instance: Instance) -> Command:
 def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     """The flags that fields of the fleet file set. A pool's own connector is judged by what it moves state with."""
     yield Settled("--model", (".model.path",), fleet.model.path, always=True)
-    yield Settled("--served-model-name", (".model.name",), fleet.model.served_name, always=True)
+    yield Settled(FLAG, ("served_name",), pool.served_name)
     yield Settled("--host", ("hosts",), None, always=True)
     yield Settled("--port", ("ports.http",), only_port(pool, "http"), always=True)
     yield Settled("--api-key", ("api_key_env",), None, always=True)
@@ -139,7 +140,7 @@ def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
 
 def _modelled(instance: Instance) -> Iterator[str]:
     pool, fleet = instance.pool, instance.fleet
-    yield from (model_folder(instance.model), "--served-model-name", fleet.model.served_name)
+    yield from (model_folder(instance.model), *naming(fleet, pool))
     yield from ("--host", instance.host, "--port", str(instance.ports["http"]))
     sizes = (
         ("--tensor-parallel-size", pool.attn_tp),

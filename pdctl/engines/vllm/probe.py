@@ -22,7 +22,7 @@ FOR_PREFILL: Final = {
 
 def probe(prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, timeout_s: float) -> Probe:
     """The tokens that came back from decode. Raises GateError (PD3008) with what the side that failed answered."""
-    body = request(decode.fleet.model.served_name, prompt, max_tokens)
+    body = request(decode.served_name, prompt, max_tokens)
     start = time.monotonic()
     mooncake = decode.fleet.transfer.backend == "mooncake"
     asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)

@@ -164,18 +164,16 @@ def test_a_pairs_probe_has_its_deadline(engine: str, hostiles: dict[str, int], t
 @pytest.mark.code("PD3011")
 def test_the_completion_has_its_deadline(hostiles: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike, "COMPLETION_S", 0.5)
-    model = SimpleNamespace(served_name="m")
     run = cast(
         Any,
         SimpleNamespace(
-            loaded=SimpleNamespace(fleet=SimpleNamespace(model=model)),
             launcher=SimpleNamespace(log=lambda name: Path("/dev/null")),
             opened={},
         ),
     )
 
     def ask(port: int) -> GateError:
-        return _refused(lambda: alike.complete_at(run, f"http://127.0.0.1:{port}", "router"))
+        return _refused(lambda: alike.complete_at(run, f"http://127.0.0.1:{port}", "router", name="m"))
 
     with ThreadPoolExecutor(len(hostiles)) as workers:
         found = dict(zip(hostiles, workers.map(ask, hostiles.values()), strict=True))

@@ -90,7 +90,7 @@ def test_the_child_that_moves_the_state_is_judged(judged: Any, prefill: Any, dec
 def test_what_moves_the_state_is_what_the_fleet_names(judged: Any) -> None:
     """Wrapped or not, two libraries are two truths."""
     mooncake = multi({"kv_connector": "MooncakeConnector", "kv_role": "kv_both"}, OFFLOAD)
-    assert codes(judged(mooncake, NIXL)[1]) == {"PD3102"}
+    assert "PD3102" in codes(judged(mooncake, NIXL)[1])
     assert judged(mooncake, mooncake, backend="mooncake")[0] == 0
 
 

@@ -57,9 +57,10 @@ def test_engines_on_other_hosts(engine: str, key: bool, ports: str | None) -> No
 @pytest.mark.parametrize(
     ("router", "decode", "found"),
     [
-        ("{host: 0.0.0.0}", "{}", ["PD2018"]),
-        ("{host: 0.0.0.0, api_key_env: K}", "{}", []),
-        ("{host: '::'}", "{api_key_env: K}", []),
+        ("{host: 0.0.0.0, kind: smg}", "{}", ["PD2018"]),
+        ("{host: 0.0.0.0, kind: smg, api_key_env: K}", "{}", []),
+        ("{host: '::', kind: smg}", "{api_key_env: K}", []),
+        ("{host: 0.0.0.0, kind: dynamo}", "{}", []),
         ("{host: 10.0.0.1, kind: sglang-router}", "{}", ["PD2018"]),
         ("{host: 10.0.0.1, kind: vllm-router}", "{}", ["PD2018", "PD2019"]),
         ("{host: 10.0.0.1, kind: vllm-router}", "{api_key_env: K}", ["PD2018", "PD2019"]),

@@ -21,6 +21,7 @@ POOL: dict[str, Any] = {
     "urls": ["http://10.0.0.7:30000"],
     "hosts": ["node-7"],
     "engine": None,
+    "served_name": "another",
     "engine_version": "0.5.16",
     "image": "lmsysorg/sglang:v0.5.16",
     "environment": "/opt/env",

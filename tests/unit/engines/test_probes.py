@@ -11,6 +11,7 @@ from pdctl.engines.answer import complete
 from pdctl.engines.base import Instance
 from pdctl.engines.http import Rejected
 from pdctl.errors import GateError
+from pdctl.fleet.model import Pool
 from tests.unit.engines.serving import Handler, serving
 
 REFUSAL = "Requested sample logprobs of 5, which is greater than max allowed: 0"
@@ -40,9 +41,7 @@ class Engine(Handler):
 def sides(request: pytest.FixtureRequest) -> Any:
     """Prefill and decode, each a server and its instance."""
     refusal = getattr(request, "param", "")
-    fleet = SimpleNamespace(
-        name="probed", model=SimpleNamespace(served_name="tiny"), transfer=SimpleNamespace(backend="nixl")
-    )
+    fleet = SimpleNamespace(name="probed", engine="vllm", transfer=SimpleNamespace(backend="nixl"))
     with (
         serving(Engine, bodies=[], refusal=refusal) as prefill,
         serving(Engine, bodies=[], refusal=refusal) as decode,
@@ -50,9 +49,7 @@ def sides(request: pytest.FixtureRequest) -> Any:
 
         def instance(role: str, server: Any) -> Instance:
             ports = {"http": server.server_address[1], "bootstrap": 8998}
-            return Instance(
-                f"{role}-0", cast(Any, SimpleNamespace(role=role)), cast(Any, fleet), "", "127.0.0.1", ports
-            )
+            return Instance(f"{role}-0", Pool(served_name="tiny"), cast(Any, fleet), "", "127.0.0.1", ports)
 
         yield SimpleNamespace(
             prefill=instance("prefill", prefill),

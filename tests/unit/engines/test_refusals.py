@@ -163,7 +163,11 @@ def test_all_faults_of_all_pools_come_in_the_order_of_the_file() -> None:
         ),
         ("sglang", "{args: [--host, 0.0.0.0]}", "--host 0.0.0.0 is what `hosts` sets"),
         ("sglang", "{args: [--model, x]}", "--model x is what `model.path` sets: --model-path models/M by f.yaml:3"),
-        ("sglang", "{args: [--served-model-name, x]}", "--served-model-name x is what `model.name` sets"),
+        (
+            "sglang",
+            "{served_name: y, args: [--served-model-name, x]}",
+            "--served-model-name x is what `served_name` sets: --served-model-name y by f.yaml:7",
+        ),
         ("sglang", "{args: [--disaggregation-mode, prefill]}", "--disaggregation-mode prefill is what `decode` sets"),
         ("sglang", "{args: [--disaggregation-transfer-backend=mooncake]}", "is what `transfer.backend` sets: "),
         ("sglang", "{speculative: {num_steps: 1}, args: [--speculative-num-steps=2]}", "`speculative.num_steps` sets"),

@@ -79,7 +79,7 @@ def fleet(
             if model is not None:
                 server = stack.enter_context(serving(Completions, model=model, bare=bare))
                 url = f"http://127.0.0.1:{server.server_address[1]}"
-            instance = SimpleNamespace(name=name, role=role, url=url, key=None)
+            instance = SimpleNamespace(name=name, role=role, url=url, key=None, served_name="tiny")
             return SimpleNamespace(instance=instance, engine=engine, unit=SimpleNamespace(name=name))
 
         units = [unit("prefill-0", "prefill", None), *(unit(name, "decode", None) for name in engine.models)]
@@ -97,7 +97,6 @@ def fleet(
             engine=engine,
             events=SimpleNamespace(progress=lambda text: None),
             launcher=SimpleNamespace(log=lambda name: Path("/dev/null")),
-            loaded=SimpleNamespace(fleet=SimpleNamespace(model=SimpleNamespace(served_name="tiny"))),
         )
 
 

@@ -43,7 +43,7 @@ def test_without_keys_only_the_routers_control_has_one() -> None:
     [("reference", "PDCTL_API_KEY"), ("sglang", "PDCTL_API_KEY"), ("vllm", "VLLM_API_KEY")],
 )
 def test_engines_and_router_get_it_by_environment(engine: str, variable: str) -> None:
-    found = plan(load(NAMED, NAMED, engine=engine))
+    found = plan(load(NAMED, NAMED, "router: {kind: smg}\n", engine))
     assert having(found, "hunter2") == {"prefill-0": [variable], "decode-0": [variable], "router": ["PDCTL_API_KEY"]}
     assert found.router_key == "hunter2", "it can send one key only, so it asks for that one"
     assert [one.instance.key for one in found.engines] == ["hunter2"] * 2

@@ -197,3 +197,14 @@ def test_the_operators_flags_come_last_so_that_they_win(kind: object) -> None:
         ["--health-check-interval-secs", "9"],
     )
     assert argv[-2:] == ("--health-check-interval-secs", "9")
+
+
+@pytest.mark.code("PD3118")
+@pytest.mark.parametrize(
+    ("kind", "hint"), [("dynamo", "it starts smg, sglang-router and vllm-router"), ("smgg", "did you mean smg?")]
+)
+def test_a_router_that_pdctl_does_not_start_is_refused_before_anything_starts(kind: str, hint: str) -> None:
+    with pytest.raises(InputError, match=f"pdctl does not start {kind}") as caught:
+        make_plan(load(more=f"router: {{kind: {kind}}}"))
+    assert (caught.value.code, caught.value.where) == ("PD3118", "f.yaml:8")
+    assert str(caught.value.hint).startswith(hint)
