@@ -11,15 +11,16 @@ transfer's manager is replaced by one that keeps what it is given. No length, sh
 import argparse
 import json
 import os
-import re
 import sys
 import tempfile
-from contextlib import ExitStack
-from itertools import groupby
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+
+from oracle_buffers import kvargs, runs
 
 FACTS = {
     "hopper": {"is_sm90": True, "is_sm100": False, "device_sm": 90, "device_capability": (9, 0)},
@@ -27,9 +28,6 @@ FACTS = {
 }
 #: The small pools: tokens, requests.
 TOKENS, REQUESTS = 1024, 2
-#: KVArgs that `tests/oracle` looks at; lists of every buffer are run-length coded as [value, times].
-KEPT = ("kv_layer_ids", "state_types", "state_layer_ids", "mla_compression_ratios")
-CODED = ("state_item_lens", "state_dim_per_tensor", "state_slice_outer_counts", "state_conv_shard_groups")
 
 
 def main() -> None:
@@ -65,38 +63,46 @@ def dumps(folder: str, facts: str, flags: list[str]) -> list[dict[str, Any]]:
     ).install()
     fixed = ["--model-path", folder, "--device", "cuda", "--load-format", "dummy", "--skip-tokenizer-init"]
     small = ["--max-total-tokens", str(TOKENS), "--mem-fraction-static", "0.8", "--max-mamba-cache-size", str(REQUESTS)]
-    args = prepare_server_args([*fixed, *small, *flags])
-    publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, gpu_id=0))
-    parallel, found = get_parallel(), []
-    for stage in range(parallel.pp_size):
-        publish(args, role="scheduler", ranks=SpawnRanks(world_rank=stage * parallel.tp_size, gpu_id=0))
-        with _seen_as(facts):
-            found.append(_stage(args, flags))
+    variables = {name: value for name, value in os.environ.items() if name.startswith("SGLANG_")}
+    found = []
+    with _seen_as(facts):
+        args = prepare_server_args([*fixed, *small, *flags])
+        publish(args, role="scheduler", ranks=SpawnRanks(world_rank=0, gpu_id=0))
+        parallel = get_parallel()
+        for stage in range(parallel.pp_size):
+            publish(args, role="scheduler", ranks=SpawnRanks(world_rank=stage * parallel.tp_size, gpu_id=0))
+            found.append({"flags": flags, "variables": variables, **_stage(args, flags)})
     return found
 
 
-def _seen_as(facts: str) -> Any:
-    """DeepSeek-V4's layout is chosen by asking torch, and not by the engine's own facts."""
+@contextmanager
+def _seen_as(facts: str) -> Iterator[None]:
+    """Answers what the engine asks of torch and not of its own facts; no kernel is warmed up.
+
+    That a device is there is said only where DeepSeek-V4's layout is chosen by it.
+    """
     import torch
-    from sglang.srt.mem_cache import kv_cache_configurator
+    from sglang.srt.mem_cache import kv_cache_configurator, memory_pool
 
     choose = kv_cache_configurator.select_dsv4_kv_layout
 
     def told() -> Any:
-        with ExitStack() as stack:
-            stack.enter_context(mock.patch.object(torch.cuda, "is_available", return_value=True))
-            capability = FACTS[facts]["device_capability"]
-            stack.enter_context(mock.patch.object(torch.cuda, "get_device_capability", return_value=capability))
-            stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        there = mock.patch.object(torch.cuda, "is_available", return_value=True)
+        with there, mock.patch.object(torch.version, "cuda", "13.0"):
             return choose()
 
-    return mock.patch.object(kv_cache_configurator, "select_dsv4_kv_layout", told)
+    with ExitStack() as stack:
+        capability = FACTS[facts]["device_capability"]
+        stack.enter_context(mock.patch.object(torch.cuda, "get_device_capability", return_value=capability))
+        stack.enter_context(mock.patch.object(kv_cache_configurator, "select_dsv4_kv_layout", told))
+        stack.enter_context(mock.patch.object(memory_pool, "copy_all_layer_kv_cache_func"))
+        yield
 
 
 def _stage(args: Any, flags: list[str]) -> dict[str, Any]:
     """The target's pool, the draft's beside it on the last stage, and what the manager is given."""
     from sglang.srt.configs.model_config import ModelConfig
-    from sglang.srt.disaggregation import prefill
+    from sglang.srt.disaggregation import decode, prefill
     from sglang.srt.runtime_context import get_disagg, get_parallel, get_schedule
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
@@ -110,6 +116,8 @@ def _stage(args: Any, flags: list[str]) -> dict[str, Any]:
             args, model_path=args_of("speculative_draft_model_path") or args.model_path, is_draft_model=True
         )
         _, draft = _pools(args, draft_config, spec, (target, result))
+    decodes = get_disagg().disaggregation_mode == "decode"
+    module, holder = (decode, decode.DecodePreallocQueue) if decodes else (prefill, prefill.PrefillBootstrapQueue)
     scheduler = SimpleNamespace(
         tp_worker=SimpleNamespace(model_runner=SimpleNamespace(kv_cache_dtype_str=target.kv_cache_dtype_str)),
         model_config=config,
@@ -124,23 +132,27 @@ def _stage(args: Any, flags: list[str]) -> dict[str, Any]:
         draft_token_to_kv_pool=draft.token_to_kv_pool if draft else None,
         tp_rank=parallel.tp_rank,
         pp_rank=parallel.pp_rank,
-        transfer_backend=prefill.TransferBackend.MOONCAKE,
+        transfer_backend=module.TransferBackend.MOONCAKE,
         is_mla_backend=prefill.is_mla_backend(pool),
         metadata_buffers=SimpleNamespace(get_buf_infos=lambda: ([], [], [])),
         scheduler=scheduler,
+        enable_staging=False,
+        req_to_token_pool=result.req_to_token_pool,
     )
+    args_class = module.get_kv_class(queue.transfer_backend, module.KVClassType.KVARGS)
     given: list[Any] = []
-    classes = {prefill.KVClassType.KVARGS: prefill.get_kv_class(queue.transfer_backend, prefill.KVClassType.KVARGS)}
-    classes[prefill.KVClassType.MANAGER] = lambda kv_args, *_, **__: given.append(kv_args)
-    with mock.patch.object(prefill, "get_kv_class", lambda _, kind: classes[kind]):
-        prefill.PrefillBootstrapQueue._init_kv_manager(queue)
+
+    def stand_in(_: Any, kind: Any) -> Any:
+        """The engine's own arguments; its manager keeps what it is given."""
+        return args_class if kind == module.KVClassType.KVARGS else lambda kv_args, *_, **__: given.append(kv_args)
+
+    with mock.patch.object(module, "get_kv_class", stand_in):
+        holder._init_kv_manager(queue)
     asked = flags[flags.index("--page-size") + 1] if "--page-size" in flags else None
     return {
         "tp": parallel.tp_size,
         "pp": parallel.pp_size,
         "pp_rank": parallel.pp_rank,
-        "flags": flags,
-        "variables": {name: value for name, value in os.environ.items() if name.startswith("SGLANG_")},
         "requested_page_size": int(asked) if asked else get_schedule().page_size,
         "page_size": given[0].page_size,
         "kv_cache_dtype": given[0].kv_cache_dtype_str,
@@ -148,13 +160,11 @@ def _stage(args: Any, flags: list[str]) -> dict[str, Any]:
         "role": get_disagg().disaggregation_mode,
         "architecture": config.hf_config.architectures[0],
         "pool": type(pool).__name__,
-        "start_layer": pool.start_layer,
-        "end_layer": getattr(pool, "end_layer", None),
+        "start_layer": target.layer_info.start_layer,
+        "end_layer": target.layer_info.end_layer,
         "draft": draft is not None,
-        "kvargs": _kvargs(given[0]),
-        "tensors": list(
-            _runs(given[0], [pool, *([draft.token_to_kv_pool] if draft else []), result.req_to_token_pool])
-        ),
+        "kvargs": kvargs(given[0]),
+        "tensors": list(runs(given[0], pool, draft and draft.token_to_kv_pool, result.req_to_token_pool)),
     }
 
 
@@ -255,83 +265,6 @@ def _model(config: Any, is_draft: bool) -> Any:
         layers = get_pp_indices(config.num_hidden_layers, parallel.pp_rank, parallel.pp_size)
         model.start_layer, model.end_layer = layers
     return model
-
-
-def _kvargs(args: Any) -> dict[str, Any]:
-    kept = {name: _plain(getattr(args, name)) for name in KEPT}
-    coded = {
-        name: [[[value, len(list(same))] for value, same in groupby(_plain(one))] for one in getattr(args, name)]
-        for name in CODED
-    }
-    return kept | coded
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return getattr(value, "value", value)
-
-
-def _runs(args: Any, roots: list[Any]) -> Any:
-    """Registered buffers in order; those of one name and length that follow each other are one line."""
-    names = {}
-    for root, prefix in zip(roots, ("", "draft.", "requests."), strict=False):
-        _name_tensors(root, "", prefix, names, set())
-    layers = _own_layers(roots[0])
-    names = {ptr: (name, layers.get((name, place), place), dtype) for ptr, (name, place, dtype) in names.items()}
-    components = [("kv", args.kv_data_ptrs, args.kv_item_lens)]
-    components += [
-        (kind.value, ptrs, lens)
-        for kind, ptrs, lens in zip(args.state_types, args.state_data_ptrs, args.state_item_lens, strict=True)
-    ]
-    for kind, ptrs, lens in components:
-        rows = [(*names.get(ptr, ("?", None, "?")), length) for ptr, length in zip(ptrs, lens, strict=True)]
-        for (name, dtype, length), same in groupby(rows, lambda row: (row[0], row[2], row[3])):
-            layers = [row[1] for row in same]
-            yield {
-                "component": kind,
-                "name": name,
-                "dtype": dtype,
-                "item_len": length,
-                "layers": layers,
-            }
-
-
-def _own_layers(pool: Any) -> dict[tuple[str, int], int]:
-    """Where the places of a pool's lists are no layers: the pool's own map of them (DeepSeek-V4)."""
-    found = {}
-    for layer, item in enumerate(getattr(pool, "layer_mapping", ())):
-        if item is None:
-            continue
-        ratio, place, _ = item
-        found["swa_kv_pool.kv_buffer", pool._swa_local_layer_id(layer)] = layer
-        if ratio:
-            found[f"kv_pools.{ratio}.kv_buffer", place] = layer
-            found[f"index_pools.{ratio}.index_k_with_scale_buffer", place] = layer
-    return found
-
-
-def _name_tensors(value: Any, path: str, prefix: str, names: dict[int, Any], seen: set[int]) -> None:
-    """By the address of each tensor that the pool holds: the attribute that holds it, and its place in a list."""
-    import torch
-
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, torch.Tensor):
-        if value.numel():
-            place = re.search(r"\[(\d+)\]", path)
-            name = path.replace(place[0], "") if place else path
-            names.setdefault(value.data_ptr(), (prefix + name, int(place[1]) if place else None, str(value.dtype)[6:]))
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            _name_tensors(one, f"{path}.{key}", prefix, names, seen)
-    elif isinstance(value, list | tuple):
-        for place, one in enumerate(value):
-            _name_tensors(one, f"{path}[{place}]", prefix, names, seen)
-    elif hasattr(value, "__dict__") and type(value).__module__.startswith("sglang"):
-        for key, one in vars(value).items():
-            _name_tensors(one, f"{path}.{key}" if path else key, prefix, names, seen)
 
 
 if __name__ == "__main__":

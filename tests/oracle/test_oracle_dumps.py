@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pdctl.derive import Request, derive
 from pdctl.derive.flags import apply, apply_environment
@@ -22,6 +23,9 @@ TENSORS = {
     "index_key_ring": "pending_k",
     "rope_position_ring": "rope_position",
     "compressed_index_k": "compressed_k",
+    "full_kv_pool.kv_buffer": "latent",
+    "mamba_pool.mamba_cache.conv": "conv",
+    "mamba_pool.mamba_cache.temporal": "temporal",
     "kv_pools.4.kv_buffer": "latent",
     "kv_pools.128.kv_buffer": "latent",
     "index_pools.4.index_k_with_scale_buffer": "index_k",
@@ -47,8 +51,8 @@ def derived(dump: dict[str, Any], **changes: Any) -> Manifest:
         "speculative": {"algorithm": "EAGLE"} if dump["draft"] else None,
         "platform": dump.get("facts"),
     }
-    request = apply_environment(Request(**{**asked, **changes}), dump.get("variables", {}))
-    return derive(apply(request, dump.get("flags", []))).manifest
+    request = apply_environment(Request(**asked), dump.get("variables", {}))
+    return derive(replace(apply(request, dump.get("flags", [])), **changes)).manifest
 
 
 def registered(dump: dict[str, Any], num_layers: int) -> Iterator[tuple[str, str, int, int]]:
@@ -77,7 +81,7 @@ def dump(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_all_dumps_are_here() -> None:
-    assert len(DUMPS) == 60
+    assert len(DUMPS) == 82
 
 
 def test_entries_equal_what_the_engine_registers(dump: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ def draft_pools(
     _refuse_other_width(request)
     first = target.num_layers
     if packed is not None:
+        _refuse_other_draft(request)
         return {"swa": draft_pool(first, draft.num_layers, packed)}
     layers = tuple(first + layer for layer in _transferred(request, draft))
     found = [pools.kv_pool(layers, draft.attention, settings)]
@@ -39,6 +40,14 @@ def draft_pools(
     if draft.qsa is not None:
         found += pools.qsa_pools(replace(draft.qsa, layers=layers), first + len(layers), settings)
     return {pool.kind: pool for pool in found}
+
+
+def _refuse_other_draft(request: Request) -> None:
+    """Beside DeepSeek-V4 the engine takes EAGLE, which runs the checkpoint's own head, and DSPARK."""
+    name = algorithm(request.speculative or {})
+    if name not in ("EAGLE", "NEXTN", "MTP") or "draft_config" in (request.speculative or {}):
+        where = request.origins.get("speculative", "--speculative")
+        raise ConfigError(f"{name}: the layout of a draft other than DeepSeek-V4's own is not known", where=where)
 
 
 def _transferred(request: Request, draft: Geometry) -> tuple[int, ...]:

@@ -96,6 +96,8 @@ def test_what_variables_and_flags_change(
         ({}, {"kv_cache_dtype": "bfloat16"}, "fp8_e4m3"),
         ({}, {"config": {**V4, "head_dim": 256}}, "head_dim"),
         ({}, {"platform": "npu"}, "NPU"),
+        ({}, {"speculative": {"algorithm": "STANDALONE"}}, "STANDALONE"),
+        ({}, {"speculative": {"algorithm": "EAGLE", "draft_config": V4}}, "draft other than"),
         ({"SGLANG_OPT_USE_ONLINE_COMPRESS": "1"}, {"speculative": EAGLE}, "does not start"),
         ({"SGLANG_OPT_USE_ONLINE_COMPRESS": "maybe"}, {}, "maybe"),
         ({"SGLANG_DSV4_KV_LAYOUT": "v41"}, {"platform": "hopper"}, "sm100"),

@@ -54,7 +54,7 @@ def live_stage(dump: dict[str, Any]) -> tuple[Any, Any]:
         engine_version="0.5.23",
         model=Model(dump["model"]),
         transfer=Transfer("mooncake"),
-        parallel=Parallel(attn_tp=dump["tp"], pp=1),
+        parallel=Parallel(attn_tp=expected.parallel.attn_tp, pp=1),
         layers=stage_of(dump, expected).layers,
         num_layers=num_layers,
         kv_heads=heads,

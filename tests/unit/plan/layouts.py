@@ -67,7 +67,10 @@ def _side(draw: Any, role: str, tp: int, layers: int, kinds: dict[str, list[Any]
                 computed = start <= layer < end or (everywhere and layer < layers)
                 if computed or draft or layer in (NGRAM_LAYER, ROPE_RING_LAYER):
                     here.append(Entry(layer=layer, tensor=tensor, item_len=0, **shape))
-            components.append(Component(kind, "page", tuple(draw(_kept_order(here)))))
+            parts = [here]
+            if draw(st.booleans()):  # a draft's entries may be a component of their own, of the same kind
+                parts = [[e for e in here if e.layer != layers], [e for e in here if e.layer == layers]]
+            components += [Component(kind, "page", tuple(draw(_kept_order(part)))) for part in parts]
         stages.append(stage(rank, (start, end), *components))
     return manifest(role, tp, *stages)
 
