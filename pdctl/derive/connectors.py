@@ -15,12 +15,20 @@ DEPTH: Final = 4
 
 
 class Kind(Struct, frozen=True):
-    """What a connector does, its backend where it moves, and whether it knows hybrid caches (`SupportsHMA`)."""
+    """What a connector does, its backend where it moves, and whether it knows hybrid caches (`SupportsHMA`).
+
+    `since`, `until`: the releases of vLLM that register it themselves, as far as they were read.
+    """
 
     does: Does
     backend: str = ""
     hybrid: bool = True
+    since: str | None = None
+    until: str | None = None
 
+
+#: The oldest release that was read: what it registers no more.
+GONE: Final = "0.24.0"
 
 #: Connectors by class. vllm-ascend's are named as it registers them.
 KNOWN: Final[Mapping[str, Kind]] = {
@@ -32,7 +40,7 @@ KNOWN: Final[Mapping[str, Kind]] = {
     "MooncakeLayerwiseConnector": Kind("moves", "mooncake"),
     "MooncakeHybridConnector": Kind("moves", "mooncake"),
     "MoRIIOConnector": Kind("moves", "mori"),
-    "P2pNcclConnector": Kind("moves", "nccl", hybrid=False),
+    "P2pNcclConnector": Kind("moves", "nccl", hybrid=False, until=GONE),
     "PdctlConnector": Kind("moves", "pdctl"),
     "LMCacheConnectorV1": Kind("shares", "lmcache", hybrid=False),
     "LMCacheMPConnector": Kind("shares", "lmcache", hybrid=False),
@@ -40,7 +48,7 @@ KNOWN: Final[Mapping[str, Kind]] = {
     "PdConnector": Kind("wraps"),
     "OffloadingConnector": Kind("stores"),
     "SimpleCPUOffloadConnector": Kind("stores"),
-    "HiSparseConnector": Kind("stores"),
+    "HiSparseConnector": Kind("stores", since="0.30.0"),
     "DecodeBenchConnector": Kind("stores"),
     "DynamoConnector": Kind("stores", hybrid=False),
     "ExampleHiddenStatesConnector": Kind("stores"),
@@ -48,7 +56,7 @@ KNOWN: Final[Mapping[str, Kind]] = {
     "AscendStoreConnector": Kind("shares", "mooncake store", hybrid=False),
     "MooncakeConnectorStoreV1": Kind("shares", "mooncake store", hybrid=False),
     "ExampleConnector": Kind("shares", "shared files", hybrid=False),
-    "SharedStorageConnector": Kind("shares", "shared files", hybrid=False),
+    "SharedStorageConnector": Kind("shares", "shared files", hybrid=False, until=GONE),
     "HF3FSKVConnector": Kind("shares", "3FS", hybrid=False),
     "FlexKVConnectorV1": Kind("shares", "FlexKV", hybrid=False),
     "UMBPStoreConnector": Kind("shares", "UMBP"),

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from pdctl.check.flag_rules.connectors import check_connectors
+from pdctl.check.flag_rules.connectors import check_connectors, check_registered
 from pdctl.check.flag_rules.context_length import check_context_length
+from pdctl.check.flag_rules.draft_flags import check_draft_flags
 from pdctl.check.flag_rules.kv_sharding import check_kv_sharding
 from pdctl.check.flag_rules.paths import check_paths
 from pdctl.check.flag_rules.same_numbers import check_same_numbers
+from pdctl.check.flag_rules.without_effect import check_without_effect
 from pdctl.check.groups import Group
 from pdctl_transfer.rules import Outcome
 
@@ -18,7 +20,10 @@ FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     check_kv_sharding,
     check_same_numbers,
     check_connectors,
+    check_registered,
+    check_draft_flags,
     check_paths,
+    check_without_effect,
 )
 
 

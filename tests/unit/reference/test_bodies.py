@@ -46,6 +46,26 @@ def test_a_body_that_cannot_be_served_is_refused(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.code("PD3050")
+@pytest.mark.parametrize("field", ["image_data", "video_data", "audio_data", "input_embeds", "lora_path"])
+@pytest.mark.parametrize("kind", [GenerateBody, CompletionBody, ChatBody])
+def test_what_would_be_left_out_of_the_answer_is_refused(kind: type[Any], field: str) -> None:
+    """Not dropped with HTTP 200; null asks for nothing."""
+    with pytest.raises(InputError, match=field) as caught:
+        read(json.dumps({field: "x"}).encode(), kind)
+    assert caught.value.code == "PD3050"
+    read(json.dumps({field: None}).encode(), kind)
+
+
+@pytest.mark.code("PD3050")
+def test_a_part_that_is_no_text_is_refused() -> None:
+    parts = [{"type": "text", "text": "u"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    body = read(json.dumps({"messages": [{"role": "user", "content": parts}]}).encode(), ChatBody)
+    with pytest.raises(InputError, match="image_url") as caught:
+        completion_jobs(body, ALONE)
+    assert caught.value.code == "PD3050"
+
+
+@pytest.mark.code("PD3050")
 def test_a_body_that_is_no_json_is_refused() -> None:
     with pytest.raises(InputError, match="truncated") as caught:
         read(b"{", GenerateBody)

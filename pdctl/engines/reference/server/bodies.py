@@ -12,7 +12,17 @@ from pdctl.engines.reference.tokenizer import chat_prompt, encode
 from pdctl.errors import InputError
 
 
-class GenerateBody(Struct):
+class Unhonoured(Struct):
+    """Fields that would change an answer and that this engine knows nothing of: refused unless they are null."""
+
+    image_data: None = None
+    video_data: None = None
+    audio_data: None = None
+    input_embeds: None = None
+    lora_path: None = None
+
+
+class GenerateBody(Unhonoured):
     """POST /generate. A list of prompts makes a batch; then the bootstrap fields may be lists as well."""
 
     text: str | list[str] | None = None
@@ -26,7 +36,7 @@ class GenerateBody(Struct):
     bootstrap_room: int | list[int] | None = None
 
 
-class CompletionBody(Struct):
+class CompletionBody(Unhonoured):
     """POST /v1/completions, the fields that are honoured."""
 
     prompt: str | list[Any] = ""
@@ -222,5 +232,8 @@ def _usable(sampling: Sampling) -> Sampling:
 
 def _content(turn: Message) -> str:
     if isinstance(turn.content, list):
+        strange = next((kind for part in turn.content if (kind := part.get("type", "text")) != "text"), None)
+        if strange is not None:
+            raise bad(f"messages: a part of type {strange}, and this engine reads text alone")
         return "".join(str(part.get("text", "")) for part in turn.content)
     return turn.content or ""
