@@ -9,7 +9,7 @@ from pdctl.check import Options, check
 from tests.unit.check.test_verdicts import error, flags, said, verdict
 from tests.unit.derive.models import V4
 
-EAGLE = 'speculative: {"algorithm": "EAGLE", "num_draft_tokens": 4}'
+EAGLE = 'speculative: {"algorithm": "EAGLE", "num_steps": 3, "eagle_topk": 1, "num_draft_tokens": 4}'
 ONLINE = 'env: {SGLANG_OPT_USE_ONLINE_COMPRESS: "1"}'
 
 
