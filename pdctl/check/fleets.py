@@ -80,7 +80,7 @@ def _group(loaded: LoadedFleet, pool: Pool, platform: str | None, elsewhere: Els
         finding = Finding(error.code, pool.name, evidence, {"what": f"{role}: {error.message}"})
         return Group(role, pool.name, tuple(pool.members), blocked=(finding,), stated=of_pool(loaded, pool))
     group = structs.replace(_made(loaded, pool, request, derived), draft=draft)
-    swap = swapped_by(request.engine, group.words)
+    swap = swapped_by(request.engine, group.words, group.manifest)
     if swap is None:
         return group
     word, does = swap

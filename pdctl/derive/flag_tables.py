@@ -48,6 +48,9 @@ VLLM: Final[Mapping[str, str]] = {
     "--hf-overrides": "config-overrides",
     "--kv-transfer-config": "transfer",
     "--speculative-config": "speculative",
+    "--spec-method": "speculative.method",
+    "--spec-model": "speculative.model",
+    "--spec-tokens": "speculative.num_speculative_tokens",
     "--disable-hybrid-kv-cache-manager": "disable-hybrid",
 }
 

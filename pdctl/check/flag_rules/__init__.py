@@ -5,9 +5,9 @@ from typing import Final
 
 from pdctl.check.flag_rules.connectors import check_connectors, check_registered
 from pdctl.check.flag_rules.context_length import check_context_length
-from pdctl.check.flag_rules.draft_flags import check_draft_flags
 from pdctl.check.flag_rules.kv_sharding import check_kv_sharding
 from pdctl.check.flag_rules.paths import check_paths
+from pdctl.check.flag_rules.refused_flags import check_refused_flags
 from pdctl.check.flag_rules.same_numbers import check_same_numbers
 from pdctl.check.flag_rules.without_effect import check_without_effect
 from pdctl.check.groups import Group
@@ -21,7 +21,7 @@ FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     check_same_numbers,
     check_connectors,
     check_registered,
-    check_draft_flags,
+    check_refused_flags,
     check_paths,
     check_without_effect,
 )

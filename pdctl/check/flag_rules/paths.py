@@ -11,6 +11,8 @@ from pdctl.derive.connectors import Connector, mover
 from pdctl_transfer.rules import Evidence, Finding, Held, Outcome
 
 FLAG = "--kv-transfer-config"
+OFFLOADING = "--kv-offloading-size"
+"""It puts its own connector in the place of any other."""
 
 
 def check_paths(prefill: Group, decode: Group) -> Iterator[Outcome]:
@@ -23,7 +25,7 @@ def check_paths(prefill: Group, decode: Group) -> Iterator[Outcome]:
 def _path(group: Group, tree: Connector) -> Outcome:
     """What is wrong with the way that one side's state goes, or what brings it."""
     moves = mover(tree)
-    word = group.flag(FLAG)
+    word = group.flag(OFFLOADING) or group.flag(FLAG)
     evidence = (Evidence(word.where if word else group.side.evidence("connector").source, tree.label),)
     if moves is None:
         what = f"{group.role}: {tree.label} keeps state for its own engine; nothing in it goes from prefill to decode"
