@@ -51,6 +51,9 @@ def _alone(group: Group) -> Iterator[Outcome]:
     for flag, (value, where) in ALONE.items():
         if (word := group.flag(flag)) and value in ("", word.value):
             flag = f"{flag} {value}".rstrip()
-            evidence = (Evidence(word.where, flag), Evidence(f"SGLang 0.5.23 arg_groups/{where}", "where it is refused"))
+            evidence = (
+                Evidence(word.where, flag),
+                Evidence(f"SGLang 0.5.23 arg_groups/{where}", "where it is refused"),
+            )
             what = f"{group.role}: {flag} does not go with --disaggregation-mode"
             yield Finding("PD1055", group.name, evidence, {"what": what})

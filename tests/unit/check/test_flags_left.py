@@ -1,4 +1,4 @@
-"""Flags that touch the pools, the transfer or the layout: each is read, ruled, unknown, or known to change no buffer."""
+"""Flags that touch the pools, the transfer or the layout: each is read, ruled, unknown, or changes no buffer."""
 
 import json
 import re
