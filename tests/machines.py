@@ -6,6 +6,7 @@ What a file leaves out is taken from the defaults below. `[[repeat]]` tables mak
 
 import os
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,20 @@ def _addresses(root: Path, machine: dict[str, Any]) -> None:
             f"           |-- {address}\n              /32 host LOCAL\n" for address in machine["addresses"]
         )
         _put(root / "proc/net/fib_trie", f"Local:\n  +-- 0.0.0.0/0 3 0 5\n{leaves}")
+    if "routes" in machine:
+        head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT"
+        _put(root / "proc/net/route", "\n".join([head, *(_route(*route) for route in machine["routes"])]))
     if "default_route" in machine:
         head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT"
         row = f"{machine['default_route']}\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0"
         _put(root / "proc/net/route", f"{head}\n{row}\n")
+
+
+def _route(netdev: str, network: str, gateway: str = "0.0.0.0") -> str:
+    """A row of the kernel's table: numbers in the order of its bytes."""
+    net = ip_network(network)
+    target, via, mask = (ip_address(text).packed[::-1].hex().upper() for text in (net[0], gateway, net.netmask))
+    return f"{netdev}\t{target}\t{via}\t0003\t0\t0\t0\t{mask}\t0\t0\t0"
 
 
 def _put(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from .gpus import read_gpus
 from .hcas import natural, read_hcas
 from .model import Host, Numa
-from .netdevs import read_addresses, read_netdevs
+from .netdevs import read_addresses, read_netdevs, read_policy_routing
 from .tree import Tree
 
 NODES = "/sys/devices/system/node"
@@ -21,6 +21,7 @@ def read_host(tree: Tree) -> Host:
         numa=_numa(tree),
         addresses=read_addresses(tree),
         modules=None if modules is None else frozenset(line.split()[0] for line in modules.splitlines()),
+        policy_routing=read_policy_routing(tree),
     )
 
 

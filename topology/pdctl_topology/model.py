@@ -86,6 +86,8 @@ class Netdev(Struct, frozen=True):
     networks: tuple[str, ...]
     """IPv4 networks that are reached through it directly, as `10.0.8.0/24`."""
     default_route: bool
+    routes: tuple[str, ...] | None = None
+    """IPv4 networks that a gateway on it leads to, of the main table; None where that could not be read."""
 
 
 class Gpu(Struct, frozen=True):
@@ -125,6 +127,8 @@ class Host(Struct, frozen=True):
     """Addresses of this network namespace, IPv4 and IPv6; None where they could not be read."""
     modules: frozenset[str] | None
     """Loaded kernel modules; None where the list could not be read."""
+    policy_routing: bool | None = None
+    """Whether there are routing tables beside the main one, whose routes are not read; None where that is not known."""
 
     def netdev(self, name: str | None) -> Netdev | None:
         return next((dev for dev in self.netdevs if dev.name == name), None)
