@@ -23,6 +23,18 @@ class Distribution(Struct, frozen=True):
     """`index`, or the URL or file that it was installed from."""
 
 
+class Ucx(Struct, frozen=True):
+    """The UCX that a NIXL wheel brings."""
+
+    folder: str
+    modules: Mapping[str, tuple[str, ...]]
+    """Transport module → sonames that nothing on the host provides, so that it does not load."""
+    verbs: str | None = None
+    """Where its libibverbs looks for providers; None where the wheel brings none, or one that does not say."""
+    providers: tuple[str, ...] = ()
+    """Those it finds there, or brings."""
+
+
 class Software(Struct, frozen=True):
     """What an engine's own Python would load."""
 
@@ -34,6 +46,7 @@ class Software(Struct, frozen=True):
     """CUDA release of torch, empty for a CPU build; None without torch."""
     missing: Mapping[str, tuple[str, ...]]
     """Library file → sonames that nothing on the host provides."""
+    ucx: tuple[Ucx, ...] = ()
 
     def version(self, *names: str) -> str | None:
         """Version of the first of these packages that is installed."""

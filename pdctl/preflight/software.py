@@ -32,6 +32,12 @@ PACKAGES = (
 )
 """Name prefixes of the distributions that are noted."""
 LIBRARY_FOLDERS = ("mooncake", "nixl_cu12", "nixl_cu13")
+MODULE = re.compile(r"libuct_([a-z0-9_]+)\.so")
+"""A transport module of UCX: `libuct_ib_mlx5.so.0.0.0` → `ib_mlx5`."""
+PROVIDERS = re.compile(rb"(/[\w./-]+)/lib%s-rdmav(\d+)\.so")
+"""Where a libibverbs looks for the library of a device's driver, as it is compiled in."""
+LINKED_PROVIDERS = ("mlx5", "efa")
+"""Providers that UCX's own modules link, so that they need not be found."""
 DT_NEEDED, DT_STRTAB, DT_RPATH, DT_RUNPATH = 1, 5, 15, 29
 
 
@@ -97,37 +103,80 @@ def loadable(soname: str, folders: list[Path]) -> bool:
     return True
 
 
-def missing_libraries() -> dict[str, list[str]]:
+class Loader:
+    """What of a library's needs nothing on this host provides; each soname is looked for once."""
+
+    def __init__(self) -> None:
+        self.roots = [Path(folder) for folder in sys.path if folder and Path(folder).is_dir()]
+        # torch loads the libraries of the nvidia packages, and from then on the loader has their sonames
+        packaged = [lib for root in self.roots for lib in [*root.glob("nvidia/*/lib"), root / "torch" / "lib"]]
+        self._shared = [lib for lib in packaged if lib.is_dir()]
+        self._known: dict[str, bool] = {}
+
+    def missing(self, path: Path) -> list[str]:
+        """The sonames that a library links and that are not to be had."""
+        needed, paths = dynamic(path)
+        own = [Path(item.replace("$ORIGIN", str(path.parent))) for item in paths] + [path.parent]
+        return [name for name in needed if not any((where / name).exists() for where in own) and not self._loads(name)]
+
+    def _loads(self, soname: str) -> bool:
+        if soname not in self._known:
+            self._known[soname] = loadable(soname, self._shared)
+        return self._known[soname]
+
+
+def missing_libraries(loader: Loader) -> dict[str, list[str]]:
     """For each library file of a transfer backend, by its path: the sonames that nothing on this host provides."""
-    roots = [Path(folder) for folder in sys.path if folder and Path(folder).is_dir()]
-    # torch loads the libraries of the nvidia packages, and from then on the loader has their sonames
-    shared = [lib for root in roots for lib in [*root.glob("nvidia/*/lib"), root / "torch" / "lib"] if lib.is_dir()]
-    known: dict[str, bool] = {}
     found: dict[str, list[str]] = {}
-    for root in roots:
+    for root in loader.roots:
         for folder in LIBRARY_FOLDERS:
             for path in sorted((root / folder).glob("*.so*")):
-                needed, paths = dynamic(path)
-                own = [Path(item.replace("$ORIGIN", str(path.parent))) for item in paths] + [path.parent]
-                for soname in needed:
-                    if soname not in known and any((where / soname).exists() for where in own):
-                        continue
-                    if soname not in known:
-                        known[soname] = loadable(soname, shared)
-                    if not known[soname]:
-                        found.setdefault(f"{folder}/{path.name}", []).append(soname)
+                names = loader.missing(path)
+                if names:
+                    found[f"{folder}/{path.name}"] = names
     return found
+
+
+def ucx(loader: Loader) -> list[dict[str, Any]]:
+    """Each UCX that a NIXL wheel brings: its transport modules with what they miss, and whom its libibverbs can load.
+
+    UCX opens a module by name from the folder beside its own library, and goes on without one that does not load.
+    """
+    return [
+        {"folder": str(folder), "modules": _modules(loader, folder), **_verbs(folder.parent)}
+        for root in loader.roots
+        for folder in sorted(root.glob("*nixl*.libs/ucx"))
+    ]
+
+
+def _modules(loader: Loader, folder: Path) -> dict[str, list[str]]:
+    names = ((MODULE.match(path.name), path) for path in sorted(folder.iterdir()))
+    return {match.group(1): loader.missing(path) for match, path in names if match}
+
+
+def _verbs(folder: Path) -> dict[str, Any]:
+    """Where the libibverbs of a wheel looks for providers, and those it finds; linked ones are in the wheel."""
+    linked = [name for name in LINKED_PROVIDERS if any(folder.glob(f"lib{name}-*.so*"))]
+    for path in sorted(folder.glob("libibverbs-*.so*")):
+        found = PROVIDERS.search(path.read_bytes())
+        if found:
+            place, abi = found.group(1).decode(), found.group(2).decode()
+            there = [item.name.split("-")[0][3:] for item in Path(place).glob(f"lib*-rdmav{abi}.so")]
+            return {"verbs": f"{place}/lib*-rdmav{abi}.so", "providers": sorted({*there, *linked})}
+    return {"verbs": None, "providers": linked}
 
 
 def main() -> None:
     """Print everything as one JSON document."""
+    loader = Loader()
     document = {
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "libc": os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else None,
         "distributions": distributions(),
         "torch_cuda": torch_cuda(),
-        "missing": missing_libraries(),
+        "missing": missing_libraries(loader),
+        "ucx": ucx(loader),
     }
     json.dump(document, sys.stdout)
 

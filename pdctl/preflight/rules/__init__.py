@@ -31,6 +31,7 @@ from pdctl.preflight.rules import (
     roles,
     router_flags,
     routes,
+    ucx_modules,
     variables,
     versions,
 )
@@ -63,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     accelerators.check,
     packages.check,
     libraries.check,
+    ucx_modules.check,
     versions.check,
     variables.check,
     roles.check,

@@ -21,10 +21,21 @@ def _lacks_verbs(text: str) -> bool:
     return not text.startswith("^") and not set(text.split(",")) & set(VERBS)
 
 
+def _lacks_adapters(text: str) -> bool:
+    return ("ib" in text[1:].split(",")) if text.startswith("^") else not {"ib", "all"} & set(text.split(","))
+
+
 TRAPS: tuple[tuple[str, str, str | None, Callable[[str], bool], str], ...] = (
     ("MC_FORCE_TCP", "mooncake", "rdma", _on, "moves everything over TCP"),
     ("MC_LOG_DIR", "mooncake", None, _on, "aborts the engine: `You called InitGoogleLogging() twice!`"),
     ("UCX_TLS", "nixl", "rdma", _lacks_verbs, "names no verbs transport, so bytes go over TCP"),
+    (
+        "UCX_MODULES",
+        "nixl",
+        "rdma",
+        _lacks_adapters,
+        "leaves out UCX's module for adapters, so bytes go over TCP",
+    ),
 )
 """(variable, backend, protocol or any, whether a value springs the trap, what happens)."""
 

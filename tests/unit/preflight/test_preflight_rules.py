@@ -342,6 +342,10 @@ def test_a_small_dev_shm(tmp_path: Path):
         ("mooncake", "tcp", {"MC_LOG_DIR": "/tmp"}, {"PD2208"}),
         ("nixl", "rdma", {"UCX_TLS": "tcp,self"}, {"PD2208"}),
         ("nixl", "rdma", {"UCX_TLS": "rc_v,ud_v"}, set()),
+        ("nixl", "rdma", {"UCX_MODULES": "^ib"}, {"PD2208"}),
+        ("nixl", "rdma", {"UCX_MODULES": "cuda"}, {"PD2208"}),
+        ("nixl", "rdma", {"UCX_MODULES": "^rocm"}, set()),
+        ("nixl", "tcp", {"UCX_MODULES": "^ib"}, set()),
     ],
 )
 def test_variables_that_undo_the_configuration(roce: Path, backend: str, protocol: str, env: dict, found: set):
