@@ -25,8 +25,9 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
                 evidence = (Evidence(want.devices_source, item.hca), Evidence("discovery", item.reason))
                 params = {"device": item.hca, "reason": item.reason, "instead": ", ".join(facts.choice.hcas) or "none"}
                 yield Finding(code, label(want.host), evidence, params)
-            if not bad and not wanted.isdisjoint(item.hca for item in facts.choice.usable):
-                yield Held("device-fit", label(want.host), f"{', '.join(want.devices)} fit")
+            fit = [item.hca for item in facts.choice.usable if item.hca in wanted]
+            if fit and not bad:
+                yield Held("device-fit", label(want.host), f"{', '.join(fit)} fit")
         elif faults:
             reasons = tuple(Evidence("discovery", f"{item.hca}: {item.reason}") for item in faults)
             params = {

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pdctl.preflight.rules.common import readable
 from pdctl.preflight.snapshot import Snapshot, label
+from pdctl.report.build import spans
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Skipped
 
 
@@ -24,7 +25,7 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
         needed = {str(one.first + one.step * rank) for one in want.placed for rank in range(one.ranks)}
         missing = sorted(needed - place.by_gpu.keys(), key=int)
         if place.fault or missing:
-            reason = place.fault or f"no entry for GPU {', '.join(missing)}"
+            reason = place.fault or f"no entry for {spans([f'GPU {number}' for number in missing])}"
             yield Finding("PD2029", subject, written, {"place": place.what, "reason": reason})
         else:
             yield Held("device-map", subject, f"{place.what} has devices for GPU {', '.join(sorted(needed, key=int))}")

@@ -27,7 +27,9 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
         for name, reason in faults:
             written = (Evidence(place.source, place.text),)
             yield Finding("PD2021", label(want.host), written, {"device": name, "place": place.what, "reason": reason})
-        if not faults:
+        if not faults and (
+            want.protocol == "tcp" or all(known(name, facts) or facts.host.netdev(name) for name in place.names)
+        ):
             yield Held("device-spelling", label(want.host), f"{place.what} is spelled as its reader compares it")
 
 
