@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from pdctl.preflight.facts import HostFacts
-from pdctl.preflight.snapshot import Snapshot, label
+from pdctl.preflight.snapshot import Snapshot, label, machine
 from pdctl.preflight.wants import Want
 from pdctl.report.build import spans
 from pdctl_transfer.rules.outcome import Evidence, Finding, Severity
@@ -23,8 +23,9 @@ def pairs(snapshot: Snapshot, protocol: str) -> Iterator[tuple[Side, Side]]:
     asked = [(want, snapshot.facts(want)) for want in snapshot.wants if want.protocol == protocol]
     sides = [Side(want, facts) for want, facts in asked if facts is not None]
     for one in (side for side in sides if side.want.role == "prefill"):
-        for other in (side for side in sides if side.want.role == "decode" and side.want.host != one.want.host):
-            yield one, other
+        for other in (side for side in sides if side.want.role == "decode"):
+            if machine(one.want.host) != machine(other.want.host):
+                yield one, other
 
 
 class Apart(Struct, frozen=True):

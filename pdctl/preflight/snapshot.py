@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from pdctl.hosts.exec import LOCAL_NAMES
 from pdctl.preflight.facts import HostFacts, Software
 from pdctl.preflight.wants import RouterWant, Want
 
@@ -40,6 +41,11 @@ class Snapshot(Struct, frozen=True):
         """What the engine of a want would load; None if its Python could not be asked."""
         found = self.software.get((want.host, want.python))
         return found if isinstance(found, Software) else None
+
+
+def machine(host: str) -> str:
+    """One name for a host however the file spells it: this one has several."""
+    return "" if host in LOCAL_NAMES else host
 
 
 def label(host: str) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pdctl.engines.named import TRANSFER, Named, Reader, an_object, spoken
+from pdctl.engines.words import interpreter
 from pdctl.flags import Given, Reading, load, read_words
+from pdctl.hosts.exec import LOCAL_NAMES
 from pdctl.preflight.accelerators import Placed, on_cpu, placed_on
 from pdctl_transfer.rules.outcome import Evidence
 
@@ -21,6 +23,9 @@ READ_BY_TRANSFERS = re.compile(
     r"^(MC_|UCX_|NIXL_|NCCL_IB_|MOONCAKE_|MORI_|SGLANG_DISAGGREGATION_|SGLANG_HOST_IP|VLLM_HOST_IP)"
 )
 """Variables that decide how bytes move."""
+
+REAL = ("sglang", "vllm")
+"""Engines that have an environment of their own where `up` looks for one."""
 
 
 class Want(Struct, frozen=True):
@@ -40,6 +45,8 @@ class Want(Struct, frozen=True):
     ports_source: str
     environment: str | None = None
     """Virtual environment whose Python runs the engine."""
+    found: str | None = None
+    """The interpreter that `up` would find on this host for the engine, where no environment is named."""
     addresses: tuple[Evidence, ...] = ()
     """Addresses that the pool will tell its peers, with who said so."""
     placed: tuple[Placed, ...] = ()
@@ -62,7 +69,7 @@ class Want(Struct, frozen=True):
         """The interpreter that runs the engine, as the host knows it."""
         if self.environment:
             return f"{self.environment.rstrip('/')}/bin/python"
-        return "python3" if self.host else sys.executable
+        return self.found or ("python3" if self.host else sys.executable)
 
     def evidence(self, name: str) -> Evidence:
         """A variable as evidence."""
@@ -90,15 +97,15 @@ def wants_of(loaded: "LoadedFleet", environment: Mapping[str, str] | None = None
 
 
 def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[str, str]) -> Want:
-    fleet = loaded.fleet
-    reading = read_words(load(pool.engine or fleet.engine), pool.args)
-    inherited = environment if host == "" and fleet.launcher.kind == "local" else {}
+    fleet, engine = loaded.fleet, pool.engine or loaded.fleet.engine
+    reading = read_words(load(engine), pool.args)
+    inherited = environment if host in LOCAL_NAMES and fleet.launcher.kind == "local" else {}
     env = {**inherited, **{name: str(value) for name, value in pool.env.items()}}
     return Want(
         host=host,
         pool=pool.name,
         role=pool.role,
-        engine=pool.engine or fleet.engine,
+        engine=engine,
         backend=fleet.transfer.backend,
         protocol=fleet.transfer.protocol,
         named=spoken(loaded, pool, reading, env),
@@ -107,6 +114,7 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[s
         ports=() if fleet.external else _ports(pool, host),  # they are meant to be in use
         ports_source=loaded.where(f"{pool.key}.ports"),
         environment=pool.environment,
+        found=interpreter(pool, engine) if host in LOCAL_NAMES and engine in REAL else None,
         addresses=_addresses(pool, loaded, reading.last("--host")),
         placed=placed_on(loaded, pool, host, reading),
         host_buffers=_host_buffers(loaded, pool, reading),

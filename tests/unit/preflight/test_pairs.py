@@ -188,3 +188,13 @@ def test_an_interface_that_is_named_is_the_one(tmp_path: Path):
     named = [(msgspec.structs.replace(one, named=()), seen) for one, seen in sides]
     assert between(judge(snapshot(*named))) == {"PD2306"}
     assert between(judge(snapshot(*sides))) == set()
+
+
+def test_one_machine_by_two_names_is_no_pair(tmp_path: Path):
+    """`localhost` beside nothing: it has the same addresses as itself."""
+    root = machines.write({"addresses": ["172.17.0.1"], "netdev": [{"name": "eth0"}]}, tmp_path)
+    sides = [
+        side(role, name, root, backend="nixl", protocol="tcp")
+        for role, name in (("prefill", ""), ("decode", "localhost"))
+    ]
+    assert between(judge(snapshot(*sides))) == set()
