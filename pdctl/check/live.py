@@ -7,6 +7,7 @@ one that cannot be read is never a pass. What it says of itself beside its layou
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 from msgspec import structs
@@ -17,6 +18,7 @@ from pdctl.check.stated import contradicted, running_release, words_of
 from pdctl.engines.live import CollectError, Collector, Running
 from pdctl.engines.said import Said
 from pdctl.fleet import LoadedFleet
+from pdctl.inputs import is_folder
 from pdctl.running import members_of
 from pdctl_transfer.errors import ManifestError
 from pdctl_transfer.layout.manifest import Manifest
@@ -36,9 +38,14 @@ COLLECTORS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def live_groups(loaded: LoadedFleet, derived: Sequence[Group]) -> Iterator[Group]:
-    """The derived groups with the layouts that run: a group for each layout that a pool's engines report."""
-    members = {one.name: one for one in members_of(loaded)}
+def live_groups(loaded: LoadedFleet, derived: Sequence[Group], model: Path | None = None) -> Iterator[Group]:
+    """The derived groups with the layouts that run: a group for each layout that a pool's engines report.
+
+    model: the folder with the model's config, for engines that show no layout and whose own path is none of this host;
+    else the fleet file's, where that is a folder here.
+    """
+    folder = model or (Path(loaded.model_path) if is_folder(Path(loaded.model_path)) else None)
+    members = {one.name: structs.replace(one, model=folder) for one in members_of(loaded)}
     wanted = [(group, members[name]) for group in derived for name in group.members]
     with ThreadPoolExecutor(max_workers=AT_ONCE) as workers:
         words = [workers.submit(words_of, running) for _, running in wanted]

@@ -32,21 +32,21 @@ def of_pool(loaded: LoadedFleet, pool: Pool) -> Release:
     return released(engine, None)
 
 
-def unknown(loaded: LoadedFleet) -> Iterator[Finding]:
+def unknown(groups: Iterable[Group]) -> Iterator[Finding]:
     """PD1046, once a version: one outside of the range that was read, or an image whose tag tells none."""
-    found: dict[tuple[str, str | None, str], list[tuple[Pool, Release]]] = {}
-    for pool in (*loaded.pools("prefill"), *loaded.pools("decode")):
-        one = of_pool(loaded, pool)
+    found: dict[tuple[str, str | None, str], list[tuple[str, Release]]] = {}
+    for group in groups:
+        one = group.release
         if one.engine in PINNED and not one.known and not one.assumed:
-            found.setdefault((one.engine, one.stated, one.by), []).append((pool, one))
-    for (engine, stated, by), pools in found.items():
+            found.setdefault((one.engine, one.stated, one.by), []).append((group.name, one))
+    for (engine, stated, by), named in found.items():
         first, last = known_range(engine)
         shown = SHOWN[engine]
         what = f"{by} tells no version of {shown}"
         if stated is not None:
             what = f"{shown} {stated} is outside of the releases that pdctl was read from ({first} to {last})"
-        evidence = tuple(dict.fromkeys(Evidence(one.source, one.by) for _, one in pools))
-        names = ", ".join(pool.name for pool, _ in pools)
+        evidence = tuple(dict.fromkeys(Evidence(one.source, one.by) for _, one in named))
+        names = ", ".join(name for name, _ in named)
         params = {"what": f"{what}; judged as {PINNED[engine]}"}
         yield Finding("PD1046", names, evidence, params, None if stated else "info")
 

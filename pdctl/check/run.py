@@ -111,7 +111,6 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         *doubts,
         *check_device_places(loaded),
         *exposed(loaded, incurable="info"),  # of the hosts' networks, which preflight judges
-        *unknown(loaded),
         *check_engine_ids(groups, loaded.fleet.transfer.options, where),
         *judge_router(routed(loaded, groups)),
         *check_rank_ranges(groups, {pool.name: pool.hosts for pool in loaded.pools()}),
@@ -119,8 +118,8 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     if options.live:
         from pdctl.check.live import live_groups
 
-        groups = tuple(live_groups(loaded, groups))
-    return _Input(groups, outcomes, fleet=True)
+        groups = tuple(live_groups(loaded, groups, options.model))
+    return _Input(groups, (*outcomes, *unknown(groups)), fleet=True)
 
 
 def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, where: str, start: float) -> Report:

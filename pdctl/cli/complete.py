@@ -148,11 +148,22 @@ def _fleets(given: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _units(given: Sequence[str]) -> Iterator[Candidate]:
+    yield from ((name, "unit") for name in _members(given[0]) if name not in given[1:])
+
+
+def _members(fleet: str) -> list[str]:
+    """Units of a fleet of ours by their folders, of somebody else's by its file."""
+    if fleet.endswith((".yaml", ".yml")) and b"external" in Path(fleet).read_bytes()[: 1 << 20]:
+        from pdctl.fleet import load_fleet
+        from pdctl.running.external import by_file
+
+        loaded = load_fleet(fleet)
+        if loaded.fleet.external:
+            return [one.name for one in by_file(loaded).members]
     from pdctl.launch.state import FleetFolder
 
-    folder = FleetFolder(_name_of(given[0])).units
-    if folder.is_dir():
-        yield from ((path.name, "unit") for path in sorted(folder.iterdir()) if path.name not in given[1:])
+    folder = FleetFolder(_name_of(fleet)).units
+    return [path.name for path in sorted(folder.iterdir())] if folder.is_dir() else []
 
 
 def _name_of(fleet: str) -> str:

@@ -5,11 +5,12 @@ An engine family's collector is `collect(running, timeout_s)` in `pdctl/engines/
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, excerpt, request
+from pdctl.errors import ConfigError, MalformedConfigError
 from pdctl.fleet.keys import key_in
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.layout.read import decode_manifest
@@ -36,6 +37,8 @@ class Running(Struct, frozen=True):
     """The environment variable with the key that it asks for."""
     ready_path: str = "/health"
     log: Path | None = None
+    model: Path | None = None
+    """A folder with its model's config on this host, for where its own path is none."""
 
     @property
     def key(self) -> str | None:
@@ -48,6 +51,23 @@ class Running(Struct, frozen=True):
         if self.key_env is None or self.key is not None:
             return None
         return f"it asks for a key, and the environment variable {self.key_env} is not set here"
+
+
+def config_of(running: Running, path: str) -> tuple[Mapping[str, Any], str]:
+    """The model's config where the engine says it lies, if that is on this host, else where it is known here.
+
+    Raises ConfigError.
+    """
+    from pdctl.derive.source import read_config
+
+    try:
+        return read_config(Path(path))
+    except MalformedConfigError:
+        raise
+    except ConfigError:
+        if running.model is None:
+            raise
+        return read_config(running.model)
 
 
 class CollectError(Exception):

@@ -1,9 +1,10 @@
 """Whether what answers can be the engine that a fleet file means: by family, role and model, as far as it shows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pdctl.engines.live import Running
+from pdctl.engines.names import served_names
 from pdctl.engines.said import Said
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def pool_of(loaded: "LoadedFleet", member: Running) -> "Pool":
 
 def contradictions(member: Running, loaded: "LoadedFleet", said: Said) -> Iterator[Contradiction]:
     """Each way in which it is another engine."""
-    pool, model = pool_of(loaded, member), loaded.fleet.model
+    pool = pool_of(loaded, member)
     if said.engine not in (None, member.engine):
         where = loaded.where(f"{pool.key}.engine" if pool.engine else "engine")
         yield Contradiction("engine", str(said.engine), where, member.engine)
@@ -39,14 +40,14 @@ def contradictions(member: Running, loaded: "LoadedFleet", said: Said) -> Iterat
         yield Contradiction("role", said.role, where, member.role)
     if said.takes_kv is False and member.role == "decode":
         yield Contradiction("role", "one that takes no KV", where, member.role)
-    if said.models is not None and not any(_is_model(loaded, name) for name in said.models):
-        where = loaded.where("model.name" if model.name else "model.path")
-        yield Contradiction("model", ", ".join(said.models[:4]) or "none", where, model.served_name)
+    names = served_names(loaded.fleet, pool)
+    if said.models is not None and not any(_is_one_of(names, name, loaded, pool) for name in said.models):
+        told = f"{pool.key}.served_name" if pool.served_name else "model.name"
+        where = loaded.where(told if told in loaded else "model.path")
+        yield Contradiction("model", ", ".join(said.models[:4]) or "none", where, names[0])
 
 
-def _is_model(loaded: "LoadedFleet", name: str) -> bool:
-    """Engines serve a model under its whole path unless told another name."""
-    model = loaded.fleet.model
-    return name == model.served_name or (
-        model.name is None and name.rstrip("/").rsplit("/", 1)[-1] == model.served_name
-    )
+def _is_one_of(names: Sequence[str], name: str, loaded: "LoadedFleet", pool: "Pool") -> bool:
+    """Engines serve a model under its whole path unless told another name, which the file then says."""
+    told = pool.served_name or loaded.fleet.model.name or names != (loaded.fleet.model.served_name,)
+    return name in names or (not told and name.rstrip("/").rsplit("/", 1)[-1] in names)

@@ -3,8 +3,10 @@
 The module that says so has a fixture `pair`: a fleet that is up, of prefill-0, decode-0, aggregate-0 and a router.
 """
 
+import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from pdctl.engines.alike import NONE, ROUNDING, compare, judge
 from pdctl.engines.answer import Answer
 from pdctl.engines.http import Unreachable
+from pdctl.routers import ROUTERS
 from tests.engines.fleets import PROMPT, TOKENS, Fleet, until
 
 PROMPTS = ("A", PROMPT, PROMPT * 3, "What is the capital of France?", "1 2 3 4 5 6 7 8 9 10 11")
@@ -46,6 +49,23 @@ def drift(report: dict[str, Any]) -> list[Any]:
     return [finding for finding in report["findings"] if finding["code"] in ("PD1025", "PD1026")]
 
 
+def external(fleet: Fleet) -> dict[str, Any]:
+    """The document of a fleet that runs, described by its URLs."""
+    document = {**fleet.document, "launcher": {"kind": "external"}}
+    state = json.loads(
+        (Path(fleet.environment["XDG_STATE_HOME"]) / "pdctl" / document["name"] / "fleet.json").read_text()
+    )
+    ports = {unit["name"]: unit["ports"] for unit in state["units"]}
+
+    def at(unit: str) -> dict[str, Any]:
+        known = {name: port for name, port in ports[unit].items() if name in ("bootstrap", "side_channel")}
+        return {"url": f"http://127.0.0.1:{ports[unit]['http']}", **known}
+
+    pools = {role: {**document[role], "urls": [at(f"{role}-0")]} for role in ("prefill", "decode")}
+    router = {"kind": document["router"]["kind"], "url": at("router")["url"]}
+    return {**document, **pools, "roles": {}, "router": router}
+
+
 def written(fleet: Fleet) -> list[dict[str, Any]]:
     """Events of transfers on both sides: SGLang's and Mooncake's prefill writes, NIXL's decode reads."""
     return [e for unit in ("prefill-0", "decode-0") for e in fleet.events(unit) if e["what"] == "written"]
@@ -61,6 +81,22 @@ class PairTests:
         report = pair.check("--live")
         assert report["ok"], report
         assert drift(report) == []
+
+    def test_seen_from_outside_by_its_urls_it_is_the_same_fleet(self, pair: Fleet, tmp_path: Path) -> None:
+        """As one that somebody else started: nothing is known of it but what its engines and its router answer."""
+        outside = Fleet(tmp_path, external(pair))
+        found = outside.observe()
+        assert found["ok"], found
+        said = {unit["name"]: unit["answers"] for unit in found["units"]}
+        assert [said[name]["role"] for name in ("prefill-0", "decode-0")] == ["prefill", "decode"]
+        keyed = ROUTERS[pair.document["router"]["kind"]].control  # its list is then not shown to others
+        assert {said[name]["routed"] for name in ("prefill-0", "decode-0")} == {None if keyed else True}
+        assert said["prefill-0"]["registry"] in (True, None)
+        assert said["decode-0"]["version"]
+        report = outside.check("--live")
+        assert report["ok"], report
+        assert drift(report) == []
+        assert {one["by"] for one in report["judged_for"]} == {"the engine itself"}
 
     def test_each_transfer_is_an_event_inside_the_engine(self, pair: Fleet) -> None:
         before = len(written(pair))

@@ -7,14 +7,13 @@ model's config.json where that lies on this host.
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from pdctl.engines.deadline import Deadline
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
-from pdctl.engines.live import CollectError, Running, from_url
+from pdctl.engines.live import CollectError, Running, config_of, from_url
 from pdctl.errors import InputError
 from pdctl.fleet.urls import authority, host_of
 from pdctl_transfer.layout.manifest import Manifest
@@ -54,7 +53,7 @@ def _from_server_info(running: Running, deadline: Deadline) -> Manifest:
             return decode_manifest(json.dumps(plugin["layout"]).encode(), url)
         except RecursionError as failure:
             raise CollectError(f"{url}: nested too deeply") from failure
-    return resolved(info, url)
+    return resolved(running, info, url)
 
 
 def _at_registry(running: Running, info: Mapping[str, Any], deadline_s: float) -> Manifest | None:
@@ -71,16 +70,15 @@ def _at_registry(running: Running, info: Mapping[str, Any], deadline_s: float) -
         return None
 
 
-def resolved(info: Mapping[str, Any], url: str) -> Manifest:
+def resolved(running: Running, info: Mapping[str, Any], url: str) -> Manifest:
     """The layout that the engine's own resolved arguments give. CollectError where that cannot be said."""
     from pdctl.derive import Request, derive
-    from pdctl.derive.source import read_config
 
     path, role = info.get("model_path"), info.get("disaggregation_mode")
     if not isinstance(path, str) or role not in ("prefill", "decode"):
         raise CollectError(f"{url}: no pdctl plugin in this engine, and it is no side of a pair ({role})")
     try:
-        config, source = read_config(Path(path))
+        config, source = config_of(running, path)
         derived = derive(
             Request(
                 engine="sglang",

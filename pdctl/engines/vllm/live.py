@@ -8,7 +8,6 @@ Only ranks that exist may be asked there: vLLM's listener ends, and the engine w
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from pdctl.engines.deadline import Deadline
 from pdctl.engines.http import LIMIT_BYTES, Unreachable, get_json
-from pdctl.engines.live import CollectError, Running, from_url
+from pdctl.engines.live import CollectError, Running, config_of, from_url
 from pdctl.errors import InputError
 from pdctl.fleet.urls import authority
 from pdctl_transfer.layout.manifest import Manifest, Role
@@ -80,13 +79,12 @@ def ask(host: str, port: int, timeout_s: float) -> Mapping[str, Any]:
 def without_plugin(running: Running, answer: Mapping[str, Any], timeout_s: float) -> Manifest:
     """Registered block size and lengths on the geometry of the model that the engine says it serves."""
     from pdctl.derive import Request, derive
-    from pdctl.derive.source import read_config
 
     role: Role = "prefill" if running.role == "prefill" else "decode"
     try:
         metadata = SimpleNamespace(**msgspec.msgpack.decode(answer["agent_metadata_bytes"]))
         served = get_json(f"{running.url}/v1/models", timeout_s, key=running.key)["data"][0]
-        config, source = read_config(Path(str(served["root"])))
+        config, source = config_of(running, str(served["root"]))
         name = str(served["id"]).rsplit("/", 1)[-1]
         asked = Request(engine="vllm", role=role, config=config, config_source=source, model_name=name)
         asked = replace(asked, page_size=metadata.block_size * metadata.physical_blocks_per_logical_kv_block)

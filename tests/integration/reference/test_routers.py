@@ -1,5 +1,6 @@
 """The real routers, unmodified, before a pair of processes: what comes out is what one engine alone computes."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pdctl.cli.app import main
+from pdctl.launch.state import state_root
 from tests.integration.reference.harness import prompts
 from tests.integration.reference.processes import Unit, engine, free_ports, router
 
@@ -113,3 +116,54 @@ def test_decode_that_finds_no_prefill_fails_with_a_code(tmp_path: Path) -> None:
         answer = decode.post("/generate", body)
     assert answer.status_code == 500
     assert answer.json()["error"]["code"].startswith("PD40")
+
+
+EXTERNAL = """\
+schema: pdctl.fleet/v1
+name: outside
+model: {{path: builtin:tiny-hybrid}}
+engine: reference
+transfer: {{protocol: tcp}}
+launcher: {{kind: external}}
+prefill: {{urls: [{{url: '{prefill}', bootstrap: {bootstrap}, log: {log}}}], page_size: 16}}
+decode: {{urls: ['{decode}'], page_size: 16}}
+roles: {{aggregate: {{urls: ['{alone}'], page_size: 16}}}}
+"""
+
+
+def test_a_fleet_that_pdctl_did_not_start_is_looked_at_and_judged(
+    fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a router, behind one, and with two of its URLs swapped; nothing is written."""
+    file = tmp_path / "fleet.yaml"
+    urls = {"prefill": fleet.prefill.url, "decode": fleet.decode.url, "alone": fleet.alone.url}
+    text = EXTERNAL.format(**urls, bootstrap=fleet.bootstrap, log=fleet.prefill.log)
+
+    def run(*words: str) -> tuple[int, Any]:
+        status = main([words[0], str(file), *words[1:], "-o", "json"])
+        return status, json.loads(capsys.readouterr().out)
+
+    file.write_text(text)
+    status, found = run("status")
+    assert (status, found["ok"], found["url"], found["notes"]) == (0, True, None, [])
+    assert [unit["answers"]["role"] for unit in found["units"]] == ["prefill", "decode", "aggregate"]
+    status, report = run("check", "--live")
+    assert (status, [pair["verdict"] for pair in report["pairs"]]) == (0, ["fits"])
+    assert {one["by"] for one in report["judged_for"]} == {"the engine itself"}
+    with router(tmp_path / "router.log", ROUTERS["smg"], fleet.prefill, fleet.bootstrap, fleet.decode) as front:
+        file.write_text(f"{text}router: {{url: '{front.url}'}}\n")
+        status, found = run("status")
+        assert (status, found["url"], found["notes"]) == (0, front.url, [])
+        assert [unit["answers"]["routed"] for unit in found["units"]] == [True, True, None, None]
+        file.write_text(
+            EXTERNAL.format(
+                **{**urls, "decode": fleet.prefill.url, "prefill": fleet.decode.url}, bootstrap=1, log="none.log"
+            )
+        )
+        status, found = run("status")
+    assert (status, [unit["state"] for unit in found["units"]]) == (3, ["wrong", "wrong", "ready"])
+    assert main(["logs", str(file), "prefill-0"]) == 2
+    file.write_text(text)
+    assert main(["logs", str(file), "prefill-0", "-n", "1"]) == 0
+    assert capsys.readouterr().out
+    assert not (state_root() / "outside").exists()

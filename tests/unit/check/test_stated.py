@@ -28,6 +28,7 @@ def check(
     decode: str,
     pool: str = "",
     engine: str = "sglang",
+    more: tuple[str, ...] = (),
 ) -> Report:
     path = tmp_path / "f.yaml"
     path.write_text(
@@ -35,7 +36,7 @@ def check(
         f"engine: {engine}\nlauncher: {{kind: external}}\n"
         f"prefill: {{urls: ['{prefill}']{pool}}}\ndecode: {{urls: ['{decode}']{pool}}}\n"
     )
-    status = main(["check", "--live", str(path), "-o", "json"])
+    status = main(["check", "--live", str(path), "-o", "json", *more])
     report = json.loads(capsys.readouterr().out)
     return status, report | {"findings": [one for one in report["findings"] if not one["code"].startswith("PD20")]}
 
@@ -92,6 +93,27 @@ def test_sizes_are_told_also_where_the_layout_is_not_shown(tmp_path: Path, capsy
     said = {one["message"].partition(" by the engine")[0] for one in report["findings"] if one["code"] == "PD3122"}
     assert (status, [pair["verdict"] for pair in report["pairs"]]) == (3, ["unknown"])
     assert said == {"prefill-0: page_size is 64", "prefill-0: tp is 2"}
+
+
+def test_a_model_that_lies_elsewhere_for_the_engine_is_taken_from_the_folder_that_is_given(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a container, or by a name of a hub: no pass without it."""
+    with at(sglang("prefill", model="org/tiny-llama")) as p, at(sglang("decode", model="/m/tiny-llama")) as d:
+        without, _ = check(capsys, tmp_path, p.url, d.url, ", page_size: 32")
+        status, report = check(capsys, tmp_path, p.url, d.url, ", page_size: 32", more=("--model", model))
+    assert (without, status, report["findings"]) == (3, 0, [])
+
+
+@pytest.mark.code("PD1046")
+def test_a_release_that_is_unknown_is_said_of_what_runs(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with at(sglang("prefill", model=model, version="0.9.9")) as p, at(sglang("decode", model=model)) as d:
+        _, report = check(capsys, tmp_path, p.url, d.url, ", page_size: 32")
+    found = [(one["subject"], one["message"]) for one in report["findings"] if one["code"] == "PD1046"]
+    assert [subject for subject, _ in found] == ["prefill-0"]
+    assert "SGLang 0.9.9 is outside of the releases" in found[0][1]
 
 
 def test_vllm_without_a_plugin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,10 @@ def _fleets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             (folder.units / unit).mkdir(parents=True)
         folder.write(FleetState(fleet=name, file="/f", digest="", pdctl="0", phase="up", since=0.0))
     Path("mine.yaml").write_text("schema: pdctl.fleet/v1\nname: one\n")
+    Path("theirs.yaml").write_text(
+        "schema: pdctl.fleet/v1\nname: one\nmodel: {path: m}\nengine: vllm\nlauncher: {kind: external}\n"
+        "prefill: {urls: [http://h:1, http://h:2]}\ndecode: {urls: [http://h:3]}\n"
+    )
 
 
 def offered(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
@@ -52,6 +56,7 @@ def offered(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
         (["logs", "-n", "5", "one", "r"], ["router"]),
         (["logs", "-n", "5", ""], ["one", "other", ":file"]),
         (["logs", "mine.yaml", "r"], ["router"]),
+        (["logs", "theirs.yaml", "prefill-0", ""], ["prefill-1", "decode-0"]),
         (["restart", "one", "d"], ["decode-0"]),
         (["explain", "PD302"], ["PD3020", "PD3021", "PD3022"]),
         (["check", "--ignore", "PD302"], ["PD3020", "PD3021", "PD3022"]),
