@@ -18,7 +18,10 @@ from pdctl.derive.model import UNKNOWN_STATE  # noqa: E402
 from pdctl_transfer.layout.digest import GEOMETRY_KEYS, NESTED  # noqa: E402
 
 TABLE = ROOT / "pdctl" / "derive" / "defaults.json"
-KEYS = sorted({*GEOMETRY_KEYS, *UNKNOWN_STATE, "mamba_ssm_dtype"} - {"layer_types", "layers_block_type"})
+KEYS = sorted(
+    {*GEOMETRY_KEYS, *UNKNOWN_STATE, "mamba_ssm_dtype", "max_position_embeddings"}
+    - {"layer_types", "layers_block_type"}
+)
 #: Sizes that a class is made with, so that what follows from them is seen to.
 SIZES = (
     {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 25},

@@ -14,6 +14,7 @@ from pdctl.check.words import words
 from pdctl.derive import Derived, Request, derive
 from pdctl.derive.bare import bare
 from pdctl.derive.config import Config
+from pdctl.derive.defaults import filled
 from pdctl.derive.flags import apply, apply_environment, apply_options
 from pdctl.derive.source import read_config, with_draft
 from pdctl.engines.models import is_there, missing, require_builtin
@@ -105,7 +106,7 @@ def _made(loaded: LoadedFleet, pool: Pool, request: Request, derived: Derived) -
         manifest = structs.replace(manifest, engine=Engine(manifest.engine.name, stated.stated))
     sources = {**_sources(loaded, pool), **derived.sources}
     sources["engine_version"] = Evidence(stated.source or "assumed, for no version is stated", "")
-    positions = Config(request.config, "config.json").text().get("max_position_embeddings")
+    positions = filled(Config(request.config, "config.json")).get("max_position_embeddings")
     given = tuple(words(request.engine, pool.args, arg_places(loaded, pool)))
     tree = connectors.stated(loaded, pool)
     return Group(

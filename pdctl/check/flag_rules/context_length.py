@@ -2,8 +2,9 @@
 
 The router sends a request to both sides at once. Prefill answers a too long one with 400 and sends no KV; decode, which
 took it, waits for that KV until its timeout: the client hangs. A lower limit on decode alone is harmless. A side that
-gives no limit has the model's own, and then every long request fails: an error, or a warning where the config does not
-say that limit. Where both sides state one, only requests between the two fail, and published fleets run so: a warning.
+gives no limit has the model's own, of the config or of its class, and then every long request fails: an error, or a
+warning where neither says that limit. Where both sides state one, only requests between the two fail, and published
+fleets run so: a warning.
 """
 
 from collections.abc import Iterator

@@ -82,9 +82,10 @@ def test_rows_of_another_layout(tmp_path: Path) -> None:
 
 @pytest.mark.code("PD1027")
 def test_context_lengths_are_judged_beside_a_known_layout(tmp_path: Path) -> None:
-    long = {**V4, "max_position_embeddings": 131072}
-    report = verdict(tmp_path, "sglang mori", f"attn_tp: 8, {flags('--context-length', '9217')}", "attn_tp: 8", long)
-    assert said(report) == error("PD1027")
+    for also in ({"max_position_embeddings": 131072}, {}):  # what the config leaves out its class says
+        short = f"attn_tp: 8, {flags('--context-length', '9217')}"
+        report = verdict(tmp_path, "sglang mori", short, "attn_tp: 8", {**V4, **also})
+        assert said(report) == error("PD1027")
 
 
 def test_the_plan_of_every_kind_is_proved(tmp_path: Path) -> None:
