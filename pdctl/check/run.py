@@ -98,6 +98,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
     from pdctl.check.exposed import exposed
     from pdctl.check.flag_rules.device_places import check_device_places
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
+    from pdctl.check.flag_rules.nodes import check_nodes
     from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
     from pdctl.check.fleets import Elsewhere, fleet_groups
     from pdctl.check.releases import unknown
@@ -113,7 +114,8 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         *exposed(loaded, incurable="info"),  # of the hosts' networks, which preflight judges
         *check_engine_ids(groups, loaded.fleet.transfer.options, where),
         *judge_router(routed(loaded, groups)),
-        *check_rank_ranges(groups, {pool.name: pool.hosts for pool in loaded.pools()}),
+        *check_rank_ranges(groups, loaded),
+        *check_nodes(loaded),
     )
     if options.live:
         from pdctl.check.live import live_groups

@@ -1,6 +1,6 @@
 """`pdctl up`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -93,6 +93,23 @@ def _document(state: Any, steps: Any) -> dict[str, Any]:
     }
 
 
+def _command(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Variables and words as a shell takes them, without what is secret."""
+    import shlex
+
+    from pdctl.redact import hide_argv, hide_env
+
+    variables = "".join(f"{name}={shlex.quote(value)} " for name, value in hide_env(env).items())
+    return variables + shlex.join(hide_argv(argv))
+
+
+def _node(one: Any) -> dict[str, Any]:
+    """One node of an engine, as `--plan -o json` has it."""
+    from pdctl.redact import hide_argv, hide_env
+
+    return {"host": one.host, "argv": hide_argv(one.argv), "env": hide_env(one.env)}
+
+
 def changes(steps: Any) -> list[dict[str, Any]]:
     """What became of each unit of a fleet that ran already, or would."""
     return [{"unit": step.unit, "action": step.action, "why": list(step.why)} for step in steps]
@@ -100,12 +117,11 @@ def changes(steps: Any) -> list[dict[str, Any]]:
 
 def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     """Ports that are not in the file are shown as chosen now; the run chooses again."""
-    import shlex
-
     from pdctl.cli.common import usable
     from pdctl.cli.progress import change_lines
     from pdctl.redact import hide_argv, hide_env
     from pdctl.up.converge import preview
+    from pdctl.up.nodes import unstartable
     from pdctl.up.phases import PHASES
 
     if "preflight" not in skipped:
@@ -113,10 +129,13 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
     decision = preview(loaded)
     plan = decision.plan
     notes = {one.unit.name: one.notes for one in plan.engines}
+    nodes = {one.unit.name: one.nodes for one in plan.engines if one.nodes}
     if output is Format.json:
         phases = [{"name": one.name, "says": one.says, "skipped": one.name in skipped} for one in PHASES]
         units = [
-            {"name": u.name, "role": u.role, "argv": hide_argv(u.argv), "env": hide_env(u.env)} for u in plan.units
+            {"name": u.name, "role": u.role, "argv": hide_argv(u.argv), "env": hide_env(u.env)}
+            | ({"nodes": [_node(one) for one in nodes[u.name]]} if u.name in nodes else {})
+            for u in plan.units
         ]
         steps = changes(decision.steps) if decision.serving else []
         result_json({"fleet": loaded.fleet.name, "url": plan.url, "phases": phases, "units": units, "changes": steps})
@@ -128,8 +147,13 @@ def _print_plan(loaded: Any, skipped: list[str], output: Format) -> None:
         result(f"\n{unit.name}")
         for note_ in notes.get(unit.name, ()):
             result(f"  # {note_}")
-        env = "".join(f"{name}={shlex.quote(value)} " for name, value in hide_env(unit.env).items())
-        result(f"  {env}{shlex.join(hide_argv(unit.argv))}")
+        for place, one in enumerate(nodes.get(unit.name, ())):
+            result(f"  # node {place}, on {one.host}")
+            result(f"  {_command(one.argv, one.env)}")
+        if unit.name not in nodes:
+            result(f"  {_command(unit.argv, unit.env)}")
+    for fault in unstartable(loaded):
+        tell(f"{fault.code} {fault.where}  {fault.message}\n  so `up` starts nothing of this")
     if decision.serving:
         result(f"\n{loaded.fleet.name} is up; " + ("nothing to change" if decision.unchanged else "this would change"))
         for line in change_lines(decision.steps):

@@ -5,7 +5,7 @@ An adapter lives in `pdctl/engines/<name>/adapter.py` as one object `ADAPTER`, i
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -19,9 +19,19 @@ if TYPE_CHECKING:
     from pdctl.fleet.model import Fleet, Pool
 
 
+class Node(NamedTuple):
+    """One node of an engine that spans several."""
+
+    host: str
+    """The address under which its peers reach it."""
+    ports: Mapping[str, int]
+    devices: tuple[str, ...] = ()
+    """Its part of the pool's accelerators, where several nodes of the engine are on one host."""
+
+
 @dataclass(frozen=True)
 class Instance:
-    """One engine to run, with all that the fleet file left open settled."""
+    """One engine to run, with all that the fleet file left open settled; of one that spans nodes its first node."""
 
     name: str
     """`prefill-0`: the pool's name and the replica's index."""
@@ -35,6 +45,12 @@ class Instance:
     """By purpose, all that the adapter's `purposes` named."""
     key: str | None = field(default=None, repr=False)
     """What it asks for as a bearer token."""
+    nodes: tuple[Node, ...] = ()
+    """All nodes, where it spans several."""
+    node: int = 0
+    """Which of them this is."""
+    meeting: str = ""
+    """The address at which the nodes meet; their port is the first node's for `dist_init`."""
 
     @property
     def role(self) -> str:
@@ -45,6 +61,23 @@ class Instance:
     def served_name(self) -> str:
         """The name that it answers to; the first, where it has several."""
         return served_names(self.fleet, self.pool)[0]
+
+    @property
+    def each_node(self) -> "tuple[Instance, ...]":
+        """The engine as each of its nodes is started."""
+        if not self.nodes:
+            return (self,)
+        return tuple(replace(self, host=one.host, ports=one.ports, node=place) for place, one in enumerate(self.nodes))
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Accelerators of this node; none: all that there are."""
+        return self.nodes[self.node].devices if self.nodes else tuple(self.pool.devices)
+
+    @property
+    def meeting_port(self) -> int:
+        """Where the nodes meet. Only for one that spans nodes."""
+        return self.nodes[0].ports["dist_init"]
 
     @property
     def url(self) -> str:
@@ -139,7 +172,11 @@ class Engine(Protocol):
         ...
 
     def command(self, instance: Instance) -> Command:
-        """The exact command line and environment. Raises InputError for what the engine cannot do."""
+        """The exact command line and environment of this node. Raises InputError for what the engine cannot do."""
+        ...
+
+    def serves(self, instance: Instance) -> bool:
+        """Whether this node answers requests, beside the first, which always does."""
         ...
 
     def python(self, pool: "Pool") -> str:

@@ -42,6 +42,8 @@ class RealEngine(Struct, frozen=True, kw_only=True):
     """The module that each transfer backend needs, by the backend's name."""
     ports: Callable[[Pool], Sequence[str]]
     build: Callable[[Instance], Command]
+    answering: Callable[[Instance], bool]
+    """Whether a node takes requests."""
     settle: Callable[[Fleet, Pool], Iterable[Settled]]
     ignore: Callable[[Fleet, Pool], Iterable[Unread]]
     read: Callable[[str], str | None]
@@ -60,6 +62,10 @@ class RealEngine(Struct, frozen=True, kw_only=True):
     def command(self, instance: Instance) -> Command:
         """The exact command line and environment."""
         return self.build(instance)
+
+    def serves(self, instance: Instance) -> bool:
+        """Whether this node answers requests."""
+        return self.answering(instance)
 
     def python(self, pool: Pool) -> str:
         """The interpreter that runs the pool's engines."""

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from pdctl.engines import adapter
 from pdctl.engines.settled import Contradiction, contradictions
+from pdctl.engines.spans import span_faults
 from pdctl.engines.versions import installed_version
 from pdctl.errors import FleetFileError
 from pdctl.flags import Reading, Table, load, read_words, values_of_switches, verdicts
@@ -69,6 +70,7 @@ def raise_all(faults: list[FleetFileError]) -> None:
 def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[FleetFileError]:
     """What the engine cannot be told: ports that it does not have, fields that it does not read."""
     yield from _secrets(loaded, pool, engine)
+    yield from span_faults(loaded, pool)
     purposes = tuple(engine.purposes(pool))
     for purpose in pool.ports:
         if purpose not in purposes:
@@ -107,6 +109,11 @@ def launcher_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
             message = f"{pool.key}.image: the local launcher does not read it"
             hint = "`environment` names the environment that it starts"
             yield FleetFileError(message, where=loaded.where(f"{pool.key}.image"), code="PD0035", hint=hint)
+        if not pool.shares_ports:
+            key = f"{pool.key}.network" if pool.network else "network"
+            message = f"{key}: the local launcher does not read it"
+            hint = "leave it out: what it starts shares this host's ports"
+            yield FleetFileError(message, where=loaded.where(key), code="PD0035", hint=hint)
 
 
 def startable(loaded: LoadedFleet) -> RouterKind:

@@ -31,6 +31,24 @@ def only_port(pool: Pool, purpose: str) -> str | None:
     return str(pool.ports[purpose]) if purpose in pool.ports and pool.replicas == 1 else None
 
 
+def only_meeting(pool: Pool) -> str | None:
+    """The address at which the file lets the nodes of the pool's only engine meet; None where it gives none."""
+    given = pool.dist_init_address
+    return given[0] if len(given) == 1 == pool.replicas else None
+
+
+def unread_on_one_node(pool: Pool) -> Iterator[Unread]:
+    """Fields that say how nodes of one engine find each other and share its work, where it has one."""
+    for name in ("dist_init_address", "dp_local", "load_balancing"):
+        if pool.nodes == 1 and name in pool.model_fields_set:
+            yield Unread(f"{pool.key}.{name}", "an engine of one node", "leave it out, or say its `nodes`")
+
+
+def socket_address(host: str, port: int | str) -> str:
+    """Host and port as one word, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def model_folder(path: str) -> str:
     """The path that the engine gets: a built-in model's folder, any other as it is."""
     return str(folder_of(path.removeprefix(PREFIX))) if is_builtin(path) else path
@@ -41,8 +59,8 @@ def common_environment(instance: Instance) -> dict[str, str]:
     env: dict[str, str] = {}
     if is_builtin(instance.model) or instance.model.startswith(("/", ".", "~")):
         env |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    if instance.pool.devices:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(instance.pool.devices)
+    if instance.devices:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(instance.devices)
     return env
 
 

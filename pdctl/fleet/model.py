@@ -4,8 +4,10 @@ Every field that an operator may leave out has a default here, and only here. A 
 that a typing mistake never becomes a default; engine flags that pdctl does not model go through `args`.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -28,6 +30,10 @@ Version = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.+-]*$", max_l
 Kind = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=64)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Size = Annotated[int, Field(ge=1, le=65536)]
+Network = Literal["host", "own"]
+PORTS_TAKEN: Final[Mapping[str, int]] = {"dist_init": 8}
+"""Ports that one engine takes from the given one on, by purpose, where that is more than one: beside the port where
+its nodes meet SGLang opens up to seven more (server_args.py:847 of 0.5.23)."""
 
 
 class Section(BaseModel):
@@ -91,13 +97,28 @@ def _address(value: Any) -> Any:
 Addresses = list[Annotated[Address, BeforeValidator(_address)]]
 
 
+def _one_or_more(value: Any) -> Any:
+    """One text, or a list of them."""
+    return [value] if isinstance(value, str) else value
+
+
 class Pool(Section):
-    """Equal engines of one role. Sizes are those of one engine."""
+    """Equal engines of one role. Sizes are those of one engine, over all its nodes."""
 
     name: Name = Field(default="", description="Told apart by it; the role's name unless given.")
     replicas: Annotated[int, Field(ge=0, le=4096)] = 1
     urls: Addresses = Field(default=[], description="External fleets: where each engine answers; replicas follow.")
-    hosts: list[str] = Field(default=[], description="Where the replicas run, in turn; none: this host, or the URLs'.")
+    nodes: Size = Field(default=1, description="Nodes that one engine spans.")
+    hosts: list[str] = Field(
+        default=[],
+        description="Where the replicas run, in turn, `nodes` of them for each; none: this host, or the URLs'.",
+    )
+    network: Network | None = Field(default=None, description="Another network than the fleet's.")
+    dist_init_address: Annotated[list[str], BeforeValidator(_one_or_more)] = Field(
+        default=[],
+        description="Where the nodes of an engine meet, one address a replica; none: its first host. "
+        "The port is `ports.dist_init`.",
+    )
     engine: Engine | None = Field(default=None, description="Another engine than the fleet's.")
     served_name: str | None = Field(default=None, description="The name that its engines answer to; none: the model's.")
     engine_version: Version | None = Field(
@@ -110,6 +131,15 @@ class Pool(Section):
     pp: Size = 1
     dp: Size = Field(default=1, description="Attention data parallelism.")
     cp: Size = Field(default=1, description="Attention context parallelism.")
+    ep: Size | None = Field(default=None, description="Expert parallelism; none: the engine's default.")
+    dp_local: list[Size] = Field(
+        default=[], description="Data-parallel ranks of each node of a vLLM engine, in order; none: equally many."
+    )
+    load_balancing: Literal["internal", "hybrid", "external"] = Field(
+        default="internal",
+        description="Who spreads requests over vLLM's data-parallel ranks: the first node, each node for its own, "
+        "or the router.",
+    )
     page_size: Size | None = Field(default=None, description="Tokens a page; none: the engine's default.")
     kv_cache_dtype: str = "auto"
     speculative: dict[str, Any] | None = Field(
@@ -132,6 +162,7 @@ class Pool(Section):
 
     _role: str = PrivateAttr("")
     _key: str = PrivateAttr("")
+    _network: Network = PrivateAttr("host")
 
     @property
     def role(self) -> str:
@@ -153,11 +184,42 @@ class Pool(Section):
         """Names of the replicas: `prefill-0`, `prefill-1`, …"""
         return [f"{self.name}-{index}" for index in range(self.replicas)]
 
+    @property
+    def ranks(self) -> int:
+        """Processes with an accelerator each, over all nodes of one engine."""
+        return self.tp * self.pp
+
+    @property
+    def shares_ports(self) -> bool:
+        """Whether what runs on one host listens on one set of ports; pods of their own do not."""
+        return (self.network or self._network) == "host"
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int]]:
+        """Of each node of each replica its host, and how many nodes of the pool that holds before it."""
+        hosts, held = self.hosts or ["localhost"], Counter[str]()
+        found = []
+        for node in range(self.replicas * self.nodes):
+            host = hosts[node % len(hosts)]
+            found.append((host, held[host] if self.shares_ports else 0))
+            held[host] += 1
+        return found
+
+    def places(self, index: int) -> list[tuple[str, int]]:
+        """Where the nodes of a replica are: the host, and how many nodes of the pool that holds before."""
+        return self._places[index * self.nodes : (index + 1) * self.nodes]
+
     def place(self, index: int) -> tuple[str, int]:
-        """The host of a replica, and how many replicas of the pool it already holds."""
-        hosts = self.hosts or ["localhost"]
-        rounds, at = divmod(index, len(hosts))
-        return hosts[at], rounds * hosts.count(hosts[at]) + hosts[:at].count(hosts[at])
+        """The host of a replica's first node, which is the one to ask, and how many nodes it already holds."""
+        return self.places(index)[0]
+
+    def port(self, purpose: str, step: int) -> int:
+        """The port of the node that is number `step` on its host, for a purpose that `ports` gives."""
+        return self.ports[purpose] + step * PORTS_TAKEN.get(purpose, 1)
+
+    def given_ports(self, step: int) -> dict[str, int]:
+        """All ports that the file gives to that node."""
+        return {purpose: self.port(purpose, step) for purpose in self.ports}
 
 
 def _one_or_many(value: Any) -> Any:
@@ -198,6 +260,9 @@ class Fleet(Section):
     engine_version: Version | None = Field(default=None, description="Release of that engine in every pool.")
     transfer: Transfer = Field(default={}, validate_default=True)
     launcher: Launcher = Field(default={}, validate_default=True)
+    network: Network = Field(
+        default="host", description="host: engines on one host share its ports; own: each has its own, as pods do."
+    )
     prefill: Pools
     decode: Pools
     roles: dict[Name, Pools] = Field(default={}, description="Further roles by name: aggregate, encode, …")
@@ -216,11 +281,14 @@ class Fleet(Section):
         for role, pools in self._groups():
             for pool in pools:
                 pool._role = role
+                pool._network = self.network
                 if not pool.name:
                     object.__setattr__(pool, "name", role)
                 if self.external:
                     object.__setattr__(pool, "replicas", len(pool.urls))
-                    object.__setattr__(pool, "hosts", pool.hosts or [host_of(one.url) for one in pool.urls])
+                    # a URL is the first node's; where the others are the file may leave out
+                    known = [host for one in pool.urls for host in [host_of(one.url)] * pool.nodes]
+                    object.__setattr__(pool, "hosts", pool.hosts or known)
         if self.external and self.router.url:
             object.__setattr__(self.router, "host", host_of(self.router.url))
         return self

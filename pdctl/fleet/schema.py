@@ -13,6 +13,8 @@ def json_schema() -> dict[str, Any]:
     schema["properties"]["roles"]["additionalProperties"] = _one_or_many("roles")
     urls = schema["$defs"]["Pool"]["properties"]["urls"]
     urls["items"] = {"anyOf": [{"type": "string"}, urls["items"]]}
+    meeting = schema["$defs"]["Pool"]["properties"]["dist_init_address"]
+    meeting |= {"anyOf": [{"type": "string"}, {"type": meeting.pop("type"), "items": meeting.pop("items")}]}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA}
     return {**head, **schema, "title": "pdctl fleet file"}
 

@@ -80,6 +80,10 @@ def _hosts(loaded: LoadedFleet) -> Iterator[FleetFileError]:
         for index, host in enumerate(pool.hosts):
             if not is_reached(host):
                 yield _wrong(loaded, f"{pool.key}.hosts.{index}", host, "a host name or an address")
+        for index, host in enumerate(pool.dist_init_address):
+            if not is_host(host) or "@" in host:
+                key = f"{pool.key}.dist_init_address.{index}"
+                yield _wrong(loaded, key, host, "a host name or an address", "the port is `ports.dist_init`")
 
 
 def is_reached(text: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pdctl.engines.spans import span_of
 from pdctl.flags import Reading
 
 if TYPE_CHECKING:
@@ -17,12 +18,6 @@ if TYPE_CHECKING:
     from pdctl_topology import Host
 
 VISIBLE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-SIZES: Final[Mapping[str, tuple[str, ...]]] = {
-    # attention data parallelism cuts the ranks that --tp-size counts; without it each replica has ranks of its own
-    "sglang": ("--tp-size", "--pp-size"),
-    "vllm": ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size-local"),
-}
-"""Flags whose values multiply to the ranks of one engine, where they stand in `args`."""
 SHARE: Final = {"sglang": "--mem-fraction-static", "vllm": "--gpu-memory-utilization"}
 """How much of an accelerator's memory an engine takes; two that leave each other room share one."""
 
@@ -62,15 +57,18 @@ class Placed(Struct, frozen=True):
 def placed_on(loaded: "LoadedFleet", pool: "Pool", host: str, reading: Reading) -> tuple[Placed, ...]:
     """The engines of a pool on a host, none for what runs on CPUs."""
     engine = pool.engine or loaded.fleet.engine
-    if engine not in SIZES or _number(reading, "--nnodes", 1) > 1 or on_cpu(pool, reading):
+    ranks = span_of(loaded, pool).per_node
+    if engine not in SHARE or ranks is None or (pool.nodes == 1 < _number(reading, "--nnodes", 1)):
+        return ()
+    if on_cpu(pool, reading):
         return ()
     visible, source = _visible(loaded, pool)
     share = reading.value(SHARE[engine])
     first, step = _number(reading, "--base-gpu-id", 0), _number(reading, "--gpu-id-step", 1)
-    here = [name for index, name in enumerate(pool.members) if pool.place(index)[0] == (host or "localhost")]
-    ranks = _ranks(pool, engine, reading)
+    each = ((name, [at for at, _ in pool.places(index)]) for index, name in enumerate(pool.members))
+    here = {name: ranks * count for name, hosts in each if (count := hosts.count(host or "localhost"))}
     taken = float(share) if share is not None and re.fullmatch(r"[01]?\.?\d+", share) else None
-    return tuple(Placed(name, ranks, visible, source, first, max(1, step), taken) for name in here)
+    return tuple(Placed(name, count, visible, source, first, max(1, step), taken) for name, count in here.items())
 
 
 def on_cpu(pool: "Pool", reading: Reading) -> bool:
@@ -90,16 +88,6 @@ def _visible(loaded: "LoadedFleet", pool: "Pool") -> tuple[tuple[str, ...] | Non
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
-
-
-def _ranks(pool: "Pool", engine: str, reading: Reading) -> int:
-    """Ranks of one engine: the fields' product, or a flag's in its place."""
-    tp, pp, *local = SIZES[engine]
-    ranks = _number(reading, tp, pool.tp if engine == "sglang" else pool.attn_tp) * _number(reading, pp, pool.pp)
-    if engine == "vllm":
-        return ranks * _number(reading, local[0], _number(reading, "--data-parallel-size", pool.dp))
-    apart = reading.last("--enable-dp-attention") is None and pool.dp == 1
-    return ranks * (_number(reading, "--dp-size", 1) if apart else 1)
 
 
 def _number(reading: Reading, flag: str, otherwise: int) -> int:

@@ -124,8 +124,8 @@ def _want(loaded: "LoadedFleet", pool: "Pool", host: str, environment: Mapping[s
 def _ports(pool: "Pool", host: str) -> tuple[tuple[str, int], ...]:
     """The ports of the replicas on this host: they count up from the one that is written."""
     places = [pool.place(index) for index in range(pool.replicas)]
-    steps = [step for where, step in places if where == (host or "localhost")]
-    return tuple((purpose, port + step) for purpose, port in pool.ports.items() for step in steps)
+    steps = dict.fromkeys(step for where, step in places if where == (host or "localhost"))
+    return tuple((purpose, pool.port(purpose, step)) for purpose in pool.ports for step in steps)
 
 
 def this_host(backend: str, protocol: str, devices: Iterable[str], environment: str | None) -> Want:

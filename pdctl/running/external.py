@@ -40,7 +40,7 @@ def engines_of(loaded: "LoadedFleet") -> Iterator[Running]:
 def _places(pool: "Pool", index: int, host: str) -> Iterator[tuple[str, tuple[str, int]]]:
     """What the engine's own entry says, else the pool's ports, which count up on a host that has several."""
     one, step = pool.urls[index], pool.place(index)[1]
-    given = {name: port + step for name, port in pool.ports.items()}
+    given = pool.given_ports(step)
     own = {"bootstrap": one.bootstrap, "side_channel": one.side_channel}
     for purpose, value in {**given, **{name: value for name, value in own.items() if value is not None}}.items():
         yield purpose, parse_place(value, host)

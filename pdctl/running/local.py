@@ -48,4 +48,4 @@ def engines_of(loaded: "LoadedFleet") -> Iterator[Running]:
 
 def _place(pool: "Pool", index: int) -> tuple[str, dict[str, int]]:
     host, step = pool.place(index)
-    return "127.0.0.1" if host == "localhost" else host, {name: port + step for name, port in pool.ports.items()}
+    return "127.0.0.1" if host == "localhost" else host, pool.given_ports(step)

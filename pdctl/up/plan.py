@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pdctl.engines import adapter
-from pdctl.engines.base import Engine, Instance
+from pdctl.engines.base import Engine, Instance, Node
 from pdctl.engines.refusals import (
     launcher_faults,
     pool_faults,
@@ -17,14 +17,23 @@ from pdctl.engines.refusals import (
 )
 from pdctl.errors import InputError
 from pdctl.fleet.loaded import LoadedFleet
-from pdctl.fleet.model import Pool, Router
+from pdctl.fleet.model import PORTS_TAKEN, Pool, Router
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
+from pdctl.launch.together import together
 from pdctl.routers import READY_PATH, Backend, RouterKind, router_argv
 from pdctl.up.keys import Keys
+from pdctl.up.nodes import FIRST_NODE, LOCAL, address_of, all_ports, devices_of, purpose_of, words_of
 from pdctl.up.ports import PortBook, is_free
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
+
+@dataclass(frozen=True)
+class NodeCommand:
+    """How one node of an engine that spans several is started, and where."""
+
+    host: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,13 @@ class EngineUnit:
     engine: Engine
     unit: Unit
     notes: tuple[str, ...] = ()
+    nodes: tuple[NodeCommand, ...] = ()
+    """Each node's own command, where it spans several: the unit is all of them together."""
+
+    @property
+    def serving(self) -> tuple[Instance, ...]:
+        """The nodes that take requests, as instances."""
+        return tuple(one for one in self.instance.each_node if self.engine.serves(one))
 
 
 @dataclass(frozen=True)
@@ -109,33 +125,63 @@ class _Planner:
     keys: Keys
     book: PortBook = field(default_factory=PortBook)
 
-    def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str) -> dict[str, int]:
+    def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str | None) -> dict[str, int]:
         """Given ports as they are; of the others, those of the last run where the unit has them or can have them.
 
-        What an earlier file gave from beyond the range that pdctl chooses from does not stay.
+        What an earlier file gave from beyond the range that pdctl chooses from does not stay. `host`: where it
+        listens; None for another host than this one.
         """
         last = {
             purpose: port
             for purpose, port in self.recorded.get(name, {}).items()
-            if name in self.running or (self.book.offers(port) and is_free(host, port))
+            if name in self.running or (self.book.offers(port) and (host is None or is_free(host, port)))
         }
         chosen = {purpose: port for purpose in purposes if (port := given.get(purpose) or last.get(purpose))}
-        for port in chosen.values():
-            self.book.take(port)
-        return {purpose: chosen.get(purpose) or self.book.free(host) for purpose in purposes}
+        for purpose, port in chosen.items():
+            self.book.take(port, PORTS_TAKEN.get(purpose, 1))
+        return {
+            purpose: chosen.get(purpose) or self.book.free(host, PORTS_TAKEN.get(purpose, 1)) for purpose in purposes
+        }
 
     def engine(self, pool: Pool, index: int, engine: Engine) -> EngineUnit:
-        name, host = pool.members[index], self.host(pool, index)
-        step = pool.place(index)[1]
-        purposes = tuple(engine.purposes(pool))
-        given = {purpose: port + step for purpose, port in pool.ports.items()}
-        ports = self.ports(name, purposes, given, host)
-        key = self.keys.pools.get(pool.key)
-        instance = Instance(name, pool, self.loaded.fleet, self.loaded.model_path, host, ports, key)
-        command = engine.command(instance)
-        env = {**self.shared(pool, engine), **command.env, **({engine.key_variable: key} if key else {})}
-        unit = Unit(name, pool.role, command.argv, env, ports=ports)
-        return EngineUnit(instance, engine, unit, command.notes)
+        nodes = self.nodes(pool, index, tuple(engine.purposes(pool)))
+        first, key = nodes[0], self.keys.pools.get(pool.key)
+        instance = Instance(
+            pool.members[index],
+            pool,
+            self.loaded.fleet,
+            self.loaded.model_path,
+            first.host,
+            first.ports,
+            key,
+            nodes if len(nodes) > 1 else (),
+            meeting=pool.dist_init_address[index] if pool.dist_init_address else first.host,
+        )
+        commands = [engine.command(one) for one in instance.each_node]
+        own = {engine.key_variable: key} if key else {}
+        envs = [{**self.shared(pool, engine), **command.env, **own} for command in commands]
+        argvs = [command.argv for command in commands]
+        unit = Unit(instance.name, pool.role, argvs[0], envs[0], ports=first.ports)
+        if not instance.nodes:
+            return EngineUnit(instance, engine, unit, commands[0].notes)
+        words, env = words_of(argvs, envs)
+        unit = replace(unit, argv=together(words), env=env, ports=all_ports(nodes))
+        each = tuple(NodeCommand(node.host, argvs[place], envs[place]) for place, node in enumerate(nodes))
+        return EngineUnit(instance, engine, unit, commands[0].notes, each)
+
+    def nodes(self, pool: Pool, index: int, purposes: tuple[str, ...]) -> tuple[Node, ...]:
+        """The nodes of one replica. What the first opens for all is every node's port too."""
+        places, found = pool.places(index), list[Node]()
+        for number, (host, step) in enumerate(places):
+            opened = [one for one in purposes if number == 0 or one not in FIRST_NODE]
+            given = {purpose_of(one, number): port for one, port in pool.given_ports(step).items() if one in opened}
+            known_as = tuple(purpose_of(one, number) for one in opened)
+            here = address_of(host) if host in LOCAL else None
+            chosen = self.ports(pool.members[index], known_as, given, here)
+            of_first = {one: port for one, port in found[0].ports.items() if one in FIRST_NODE} if found else {}
+            ports = of_first | dict(zip(opened, chosen.values(), strict=True))
+            found.append(Node(address_of(host), ports, devices_of(pool, places, number)))
+        return tuple(found)
 
     def shared(self, pool: Pool, engine: Engine) -> dict[str, str]:
         """The fleet's secret, for an engine that moves state and signs what it says. The pool's own `env` wins."""
@@ -144,13 +190,6 @@ class _Planner:
             return {}
         return {variable: self.secret()}
 
-    def host(self, pool: Pool, index: int) -> str:
-        host, _ = pool.place(index)
-        if host not in LOCAL:
-            message = f"the local launcher does not reach {host}"
-            raise InputError(message, where=f"{pool.key}.hosts", code="PD0016", hint="leave `hosts` out, or localhost")
-        return "127.0.0.1"
-
     def router(self, engines: tuple[EngineUnit, ...]) -> tuple[Unit, RouterKind]:
         router = self.loaded.fleet.router
         kind = startable(self.loaded)
@@ -158,9 +197,10 @@ class _Planner:
         ports = self.ports(ROUTER, ("http", "metrics"), given, router.host)
         sides = {
             role: [
-                Backend(one.instance.url, one.instance.ports.get("bootstrap"))
+                Backend(node.url, node.ports.get("bootstrap"))
                 for one in engines
                 if one.instance.role == role
+                for node in one.serving
             ]
             for role in ("prefill", "decode")
         }
@@ -185,7 +225,13 @@ def make_plan(
     keys = keys or Keys()
     planner = _Planner(loaded, recorded or {}, running, secret, keys)
     router_port = loaded.fleet.router.port
-    given = [port + i for pool in loaded.pools() for port in pool.ports.values() for i in range(pool.replicas)]
+    given = [
+        port
+        for pool in loaded.pools()
+        for index in range(pool.replicas)
+        for _, step in pool.places(index)
+        for port in pool.given_ports(step).values()
+    ]
     for port in (*given, *([router_port] if router_port else [])):
         planner.book.take(port)
     startable(loaded)

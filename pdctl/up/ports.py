@@ -19,24 +19,26 @@ class PortBook:
         self._untried = list(range(_LOWEST, max(_ephemeral_start(), _LOWEST + 1000)))
         random.shuffle(self._untried)
 
-    def take(self, port: int) -> int:
-        """Note a port that was given."""
-        self._taken.add(port)
+    def take(self, port: int, count: int = 1) -> int:
+        """Note a port that was given, or so many from it on."""
+        self._taken.update(range(port, port + count))
         return port
 
     def offers(self, port: int) -> bool:
         """Whether the port is one that this book might have chosen, and not one that a file once gave."""
         return _LOWEST <= port < max(_ephemeral_start(), _LOWEST + 1000)
 
-    def free(self, host: str) -> int:
+    def free(self, host: str | None, count: int = 1) -> int:
         """A port that nothing listens on, below the range from which the kernel serves outgoing connections.
 
-        One from that range may be gone again before the engine binds it. Raises GateError (PD3002).
+        One from that range may be gone again before the engine binds it. `count`: so many in a row, the first is
+        returned. No host: another one, where nobody looks. Raises GateError (PD3002).
         """
         while self._untried:
             port = self._untried.pop()
-            if port not in self._taken and is_free(host, port):
-                return self.take(port)
+            row = range(port, port + count)
+            if self._taken.isdisjoint(row) and all(host is None or is_free(host, one) for one in row):
+                return self.take(port, count)
         raise GateError(f"no free port from {_LOWEST} up", code="PD3002")
 
 

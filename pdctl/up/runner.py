@@ -7,6 +7,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from pdctl import __version__
+from pdctl.engines.refusals import raise_all
 from pdctl.errors import GateError, Interrupted
 from pdctl.fleet.keys import key_in
 from pdctl.fleet.loaded import LoadedFleet
@@ -20,6 +21,7 @@ from pdctl.up.alike import Doubtful
 from pdctl.up.context import Bringup, Events, Silent
 from pdctl.up.converge import Decision, decide, is_whole
 from pdctl.up.drain import DRAIN_S, Enlisted, enlist
+from pdctl.up.nodes import unstartable
 from pdctl.up.own import require_own
 from pdctl.up.phases import PHASES, Phase
 from pdctl.up.signals import interruptible, undisturbed
@@ -51,6 +53,7 @@ def bring_up(
     serves is left alone.
     """
     require_own(loaded, "up")
+    raise_all(list(unstartable(loaded)))
     folder, watch = FleetFolder(loaded.fleet.name), events or Silent()
     launcher = LocalLauncher(folder.units)
     with folder.lock("up"), interruptible():

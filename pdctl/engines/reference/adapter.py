@@ -14,7 +14,7 @@ from pdctl.engines.http import post_json
 from pdctl.engines.names import FLAG, naming
 from pdctl.engines.reference.options import API_KEY, SECRET
 from pdctl.engines.settled import Settled
-from pdctl.engines.words import devices_unread, only_port, ucx_devices
+from pdctl.engines.words import devices_unread, only_port, ucx_devices, unread_on_one_node
 from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
@@ -100,6 +100,10 @@ class ReferenceEngine:
         argv = module(python_of(pool), "pdctl.engines.reference", *words, *pool.args)
         return Command(argv, {**env, **pool.env})
 
+    def serves(self, instance: Instance) -> bool:
+        """It has one node."""
+        return instance.node == 0
+
     def python(self, pool: Pool) -> str:
         """The interpreter that runs the pool's engines."""
         return python_of(pool)
@@ -125,11 +129,16 @@ class ReferenceEngine:
         yield Settled("--bootstrap-port", ("ports.bootstrap",), only_port(pool, "bootstrap"), always=True)
 
     def unread(self, fleet: Fleet, pool: Pool) -> Iterator[Unread]:
-        """It runs on the CPU, and has one way to guess ahead."""
+        """It runs on the CPU of one node, has no experts, and one way to guess ahead."""
         if pool.devices:
             yield Unread(f"{pool.key}.devices", "the reference engine", "leave it out: it runs on the CPU")
         if pool.role != "aggregate":
             yield from devices_unread(fleet, pool)
+        if pool.nodes > 1:
+            yield Unread(f"{pool.key}.nodes", "the reference engine", "leave it out: it runs on one node")
+        if pool.ep is not None:
+            yield Unread(f"{pool.key}.ep", "the reference engine", "leave it out: its model has no experts")
+        yield from unread_on_one_node(pool)
         for name, value in (pool.speculative or {}).items():
             if (name, str(value).upper()) != ("algorithm", "NEXTN"):
                 hint = "write `speculative: {algorithm: NEXTN}`, which is all that it has"

@@ -23,8 +23,9 @@ for index, argv in enumerate(json.load(sys.stdin)):
 
 
 def _ports(pool: Pool) -> Sequence[str]:
-    """A prefill engine also runs the bootstrap server, where decode engines find its ranks."""
-    return ("http", "bootstrap") if pool.role == "prefill" else ("http",)
+    """A prefill engine also runs the bootstrap server, where decode engines find its ranks; nodes meet at a port."""
+    ports = ("http", "bootstrap") if pool.role == "prefill" else ("http",)
+    return (*ports, "dist_init") if pool.nodes > 1 else ports
 
 
 ADAPTER: Final = RealEngine(
@@ -34,6 +35,7 @@ ADAPTER: Final = RealEngine(
     plugins="sglang.srt.plugins",
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api", "mori": "mori", "ascend": "mf_adapter"},
     ports=_ports,
+    answering=lambda instance: instance.node == 0,
     build=command,
     settle=settled,
     ignore=unread,

@@ -12,7 +12,10 @@ from pdctl.engines.words import (
     devices_unread,
     interpreter,
     model_folder,
+    only_meeting,
     only_port,
+    socket_address,
+    unread_on_one_node,
     with_core,
 )
 from pdctl.flags import load, read_words
@@ -39,6 +42,9 @@ def command(instance: Instance) -> Command:
     given = read_words(load("sglang"), pool.args)
     notes: list[str] = []
     argv = [*module(interpreter(pool, "sglang"), *PROGRAM), *_modelled(instance)]
+    for flag, value in _spanning(instance):
+        if given.last(flag) is None:
+            argv += [flag, value]
     cpu = given.value("--device") == "cpu"
     for flag, value, why in _added(instance, cpu):
         if given.last(flag) is None:
@@ -62,6 +68,7 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     attention = read_words(load("sglang"), pool.args).last("--enable-dp-attention") is not None
     yield Settled("--dp-size", ("dp", "attn_tp") if attention else ("dp",), str(pool.dp))
     yield Settled("--attn-cp-size", ("cp", "attn_tp"), str(pool.cp))
+    yield from _settled_nodes(pool)
     yield Settled("--page-size", ("page_size",), str(pool.page_size))
     yield Settled("--kv-cache-dtype", ("kv_cache_dtype",), pool.kv_cache_dtype)
     for key, value in (pool.speculative or {}).items():
@@ -75,8 +82,22 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
         yield Settled("--disaggregation-bootstrap-port", ("ports.bootstrap",), port, always=True)
 
 
+def _settled_nodes(pool: Pool) -> Iterator[Settled]:
+    """What the file says of nodes, which each of them is told for itself."""
+    yield Settled("--ep-size", ("ep",), str(pool.ep))
+    yield Settled("--nnodes", ("nodes",), str(pool.nodes))
+    yield Settled("--node-rank", ("nodes",), None)
+    address, port = only_meeting(pool), only_port(pool, "dist_init")
+    meeting = socket_address(address, port) if address and port else None
+    yield Settled("--dist-init-addr", ("dist_init_address", "ports.dist_init"), meeting)
+
+
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that SGLang does not read, or not with the others that are given."""
+    yield from unread_on_one_node(pool)
+    for name in ("dp_local", "load_balancing") if pool.nodes > 1 else ():
+        if name in pool.model_fields_set:
+            yield Unread(f"{pool.key}.{name}", "SGLang", "leave it out: its first node spreads requests")
     if pool.role not in ("prefill", "decode"):
         return
     transfer = fleet.transfer
@@ -96,6 +117,8 @@ def _modelled(instance: Instance) -> Iterator[str]:
             yield from (flag, str(size))
     if pool.dp > 1:
         yield "--enable-dp-attention"
+    if pool.ep is not None:
+        yield from ("--ep-size", str(pool.ep))
     if pool.page_size is not None:
         yield from ("--page-size", str(pool.page_size))
     if pool.kv_cache_dtype != "auto":
@@ -109,6 +132,14 @@ def _modelled(instance: Instance) -> Iterator[str]:
         yield from ("--disaggregation-bootstrap-port", str(instance.ports["bootstrap"]))
     if fleet.transfer.devices and fleet.transfer.protocol == "rdma":
         yield from ("--disaggregation-ib-device", ",".join(fleet.transfer.devices))
+
+
+def _spanning(instance: Instance) -> Iterator[tuple[str, str]]:
+    """What each node is told of the others."""
+    if instance.nodes:
+        yield "--nnodes", str(len(instance.nodes))
+        yield "--node-rank", str(instance.node)
+        yield "--dist-init-addr", socket_address(instance.meeting, instance.meeting_port)
 
 
 def _added(instance: Instance, cpu: bool) -> Iterator[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ from typing import Final
 from pdctl.engines.base import Readiness
 from pdctl.engines.real import PAIRED, RealEngine
 from pdctl.engines.vllm.command import PROGRAM, command, settled, unread
+from pdctl.engines.vllm.nodes import serves
 from pdctl.engines.vllm.probe import probe
 from pdctl.engines.vllm.stages import stage
 from pdctl.fleet.model import Pool
@@ -26,8 +27,9 @@ for index, argv in enumerate(json.load(sys.stdin)):
 
 
 def _ports(pool: Pool) -> Sequence[str]:
-    """Both roles of a NIXL pair listen on a side channel; Mooncake's prefill runs a bootstrap server."""
-    return ("http", "side_channel", "bootstrap") if pool.role in PAIRED else ("http",)
+    """Both roles of a NIXL pair listen on a side channel; Mooncake's prefill runs a bootstrap server; nodes meet."""
+    ports = ("http", "side_channel", "bootstrap") if pool.role in PAIRED else ("http",)
+    return (*ports, "dist_init") if pool.nodes > 1 else ports
 
 
 ADAPTER: Final = RealEngine(
@@ -37,6 +39,7 @@ ADAPTER: Final = RealEngine(
     plugins="vllm.general_plugins",
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api"},
     ports=_ports,
+    answering=serves,
     build=command,
     settle=settled,
     ignore=unread,

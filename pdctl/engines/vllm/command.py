@@ -9,6 +9,7 @@ from pdctl.derive.connectors import extras, mover, read
 from pdctl.engines.base import Command, Instance, Unread
 from pdctl.engines.names import FLAG, naming
 from pdctl.engines.settled import Settled
+from pdctl.engines.vllm.nodes import serves, settled_nodes, spanning
 from pdctl.engines.words import (
     common_environment,
     devices_unread,
@@ -16,6 +17,7 @@ from pdctl.engines.words import (
     model_folder,
     only_port,
     ucx_devices,
+    unread_on_one_node,
     with_core,
 )
 from pdctl.flags import load, read_words
@@ -45,6 +47,9 @@ def command(instance: Instance) -> Command:
     python = interpreter(pool, "vllm")
     cpu = is_cpu(pool, python)
     argv = [*module(python, *PROGRAM), *_modelled(instance)]
+    for flag, *value in spanning(instance):
+        if given.last(flag) is None:
+            argv += [flag, *value]
     notes = []
     for flag, why in _added(cpu):
         if given.last(flag) is None:
@@ -66,6 +71,7 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
     yield Settled("--tensor-parallel-size", ("attn_tp",), str(pool.attn_tp))
     yield Settled("--pipeline-parallel-size", ("pp",), str(pool.pp))
     yield Settled("--data-parallel-size", ("dp",), str(pool.dp))
+    yield from settled_nodes(pool)
     yield Settled("--block-size", ("page_size",), str(pool.page_size))
     yield Settled("--kv-cache-dtype", ("kv_cache_dtype",), pool.kv_cache_dtype)
     spoken = read_words(load("vllm"), pool.args)
@@ -82,6 +88,7 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
 
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that vLLM does not read, or not with the others that are given."""
+    yield from unread_on_one_node(pool)
     if pool.cp > 1:
         yield Unread(f"{pool.key}.cp", "vLLM", "leave it out; `--decode-context-parallel-size` is another thing")
     if pool.role in ROLES and fleet.transfer.devices:
@@ -141,7 +148,8 @@ def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
 def _modelled(instance: Instance) -> Iterator[str]:
     pool, fleet = instance.pool, instance.fleet
     yield from (model_folder(instance.model), *naming(fleet, pool))
-    yield from ("--host", instance.host, "--port", str(instance.ports["http"]))
+    if serves(instance):
+        yield from ("--host", instance.host, "--port", str(instance.ports["http"]))
     sizes = (
         ("--tensor-parallel-size", pool.attn_tp),
         ("--pipeline-parallel-size", pool.pp),
@@ -150,6 +158,8 @@ def _modelled(instance: Instance) -> Iterator[str]:
     for flag, size in sizes:
         if size > 1:
             yield from (flag, str(size))
+    if pool.ep is not None and pool.ep > 1:
+        yield "--enable-expert-parallel"
     if pool.page_size is not None:
         yield from ("--block-size", str(pool.page_size))
     if pool.kv_cache_dtype != "auto":

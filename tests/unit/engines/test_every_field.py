@@ -37,6 +37,12 @@ POOL: dict[str, Any] = {
     "ports": {"http": 31999},
     "devices": ["3"],
     "startup_s": 7,
+    "nodes": 2,
+    "network": "own",
+    "dist_init_address": ["10.0.0.7"],
+    "ep": 2,
+    "dp_local": [2],
+    "load_balancing": "hybrid",
     "api_key_env": "KEY",
 }
 TRANSFER: dict[str, Any] = {
@@ -47,7 +53,8 @@ TRANSFER: dict[str, Any] = {
 }
 #: Fields that are read elsewhere than in command lines: by whom, which the tests of that part show.
 ELSEWHERE = {
-    "hosts": "the launcher (PD0016), preflight",
+    "hosts": "the launcher (PD3116), preflight",
+    "nodes": "the plan, which gives each node flags of its own (test_nodes)",
     "startup_s": "the gate of `up`",
     "engine_version": "rules and the flag reader",
     "engine": "the choice of the adapter",
@@ -114,7 +121,7 @@ def test_every_field_of_the_schema_has_a_sample() -> None:
     assert set(Launcher.model_fields) == {"kind"}
     assert set(Router.model_fields) == {"kind", "host", "port", "args", "env", "api_key_env", "url", "log"}
     known = {"schema_", "name", "model", "engine", "engine_version", "transfer", "launcher", "prefill", "decode"}
-    assert set(Fleet.model_fields) == known | {"roles", "router"}
+    assert set(Fleet.model_fields) == known | {"roles", "router", "network"}
 
 
 HERE = [

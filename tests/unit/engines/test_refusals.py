@@ -307,3 +307,28 @@ def test_a_flag_is_not_doubted_in_a_release_that_had_it(version: str, doubted: i
     """`--cuda-graph-max-bs` was seen from 0.5.2 to 0.5.18."""
     loaded = load(decode=f"{{engine_version: {version!r}, args: [--cuda-graph-max-bs, '16']}}")
     assert [one.code for one in refuse(loaded)] == ["PD0031"] * doubted
+
+
+@pytest.mark.code("PD0038")
+@pytest.mark.parametrize(
+    ("pool", "refused"),
+    [
+        ("{attn_tp: 4, devices: [0, 1, 2, 3]}", False),
+        ("{attn_tp: 4, devices: [0, 1]}", True),
+        ("{attn_tp: 4, nodes: 2, hosts: [a, b], devices: [0, 1]}", False),
+        ("{attn_tp: 4, nodes: 2, devices: [0, 1]}", True),
+        ("{attn_tp: 2, dp: 2, pp: 2, devices: [0, 1, 2, 3]}", True),
+        ("{attn_tp: 2, devices: [0, 1], args: [--base-gpu-id, '1']}", True),
+        ("{devices: [0, 1], args: [--tp-size, '4']}", True),
+    ],
+)
+def test_ranks_and_accelerators(pool: str, refused: bool) -> None:
+    """All nodes of one engine on a host share what is listed there."""
+    text = f"schema: pdctl.fleet/v1\nname: f\nmodel: {{path: m}}\nengine: sglang\nprefill: {pool}\ndecode: {{}}\n"
+    loaded = parse_fleet(text.encode(), Path("f.yaml"))
+    if not refused:
+        refuse(loaded)
+        return
+    with pytest.raises(FleetFileError) as caught:
+        refuse(loaded)
+    assert (caught.value.code, caught.value.where) == ("PD0038", "f.yaml:5")

@@ -288,3 +288,53 @@ def test_a_relative_model_is_found_beside_the_fleet_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_loads(path: Path) -> None:
     load_fleet(path)
+
+
+@pytest.mark.code("PD0036")
+def test_hosts_are_taken_as_many_at_a_time_as_an_engine_has_nodes() -> None:
+    error = fault(prefill="{nodes: 2, hosts: [a, b, c]}")
+    assert (error.code, error.message) == ("PD0036", "prefill.hosts: 3 hosts cannot be taken 2 at a time")
+    pool = load(prefill="{replicas: 3, nodes: 2, hosts: [a, b, c, d]}").pools("prefill")[0]
+    assert [pool.places(index) for index in range(3)] == [
+        [("a", 0), ("b", 0)],
+        [("c", 0), ("d", 0)],
+        [("a", 1), ("b", 1)],
+    ]
+
+
+@pytest.mark.code("PD0037")
+def test_each_engine_meets_at_an_address_of_its_own() -> None:
+    sizes = "replicas: 2, nodes: 2, hosts: [a, b, c, d]"
+    error = fault(prefill=f"{{{sizes}, dist_init_address: a}}")
+    assert (error.code, error.where) == ("PD0037", "f.yaml:5")
+    load(prefill=f"{{{sizes}, dist_init_address: [a, c]}}")
+    error = fault(prefill="{nodes: 2, dist_init_address: '10.0.0.1:5000'}")
+    assert (error.code, error.hint) == ("PD0004", "the port is `ports.dist_init`")
+
+
+@pytest.mark.code("PD0009")
+@pytest.mark.parametrize(
+    ("engine", "prefill", "decode", "clash"),
+    [
+        ("sglang", "{nodes: 2, hosts: [a, b], ports: {http: 80}}", "{hosts: [b], ports: {http: 80}}", True),
+        # only SGLang's further nodes answer /health
+        ("vllm", "{nodes: 2, hosts: [a, b], ports: {http: 80}}", "{hosts: [b], ports: {http: 80}}", False),
+        ("sglang", "{hosts: [a], ports: {http: 80}}", "{hosts: [a], ports: {http: 80}}", True),
+        # pods do not share ports
+        ("sglang", "{hosts: [a], network: own, ports: {http: 80}}", "{hosts: [a], ports: {http: 80}}", False),
+        # where nodes meet an engine opens eight ports
+        ("sglang", "{nodes: 2, replicas: 2, ports: {dist_init: 80}}", "{ports: {http: 88}}", False),
+        ("sglang", "{nodes: 2, replicas: 2, ports: {dist_init: 80}}", "{ports: {http: 96}}", True),
+    ],
+)
+def test_ports_of_nodes_and_pods(engine: str, prefill: str, decode: str, clash: bool) -> None:
+    if clash:
+        assert fault(engine=engine, prefill=prefill, decode=decode).code == "PD0009"
+    else:
+        load(engine=engine, prefill=prefill, decode=decode)
+
+
+def test_a_network_of_the_fleet_is_every_pools() -> None:
+    loaded = load(network="own", prefill="{replicas: 2, ports: {http: 80}}", decode="{network: host}")
+    assert [pool.shares_ports for pool in loaded.pools()] == [False, True]
+    assert [loaded.pools()[0].place(index) for index in range(2)] == [("localhost", 0), ("localhost", 0)]

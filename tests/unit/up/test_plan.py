@@ -148,7 +148,6 @@ def test_a_changed_variable_is_another_unit() -> None:
 @pytest.mark.parametrize(
     ("prefill", "more", "where", "says"),
     [
-        ("{hosts: [node7]}", "", "f.yaml:6", "prefill.hosts: the local launcher does not reach node7"),
         ("{cp: 2}", "", "f.yaml:6", "prefill.cp: the reference engine has no context parallelism"),
         ("{}", "roles: {encode: {}}", "f.yaml:8", "roles.encode: the reference engine has no role encode"),
     ],
