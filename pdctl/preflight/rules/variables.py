@@ -10,7 +10,11 @@ from pdctl.preflight.snapshot import Snapshot, label
 from pdctl.preflight.wants import Want
 from pdctl_transfer.rules.outcome import Finding, Held, Outcome
 
-VERBS = ("rc", "rc_v", "rc_x", "rc_mlx5", "rc_verbs", "dc", "dc_x", "dc_mlx5", "ud", "ud_v", "ud_x", "ib", "all")
+VERBS = frozenset((
+    "all", "ib", "rc", "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "rc_gda", "dc", "dc_x", "dc_mlx5",
+    "ud", "ud_v", "ud_x", "ud_verbs", "ud_mlx5", "srd", "gga", "gga_mlx5",
+))  # fmt: skip
+"""Transports of UCX that go by verbs, and the names for several of them."""
 
 
 def _on(text: str) -> bool:
@@ -18,7 +22,7 @@ def _on(text: str) -> bool:
 
 
 def _lacks_verbs(text: str) -> bool:
-    return not text.startswith("^") and not set(text.split(",")) & set(VERBS)
+    return not text.startswith("^") and not VERBS & set(text.split(","))
 
 
 def _lacks_adapters(text: str) -> bool:

@@ -342,6 +342,8 @@ def test_a_small_dev_shm(tmp_path: Path):
         ("mooncake", "tcp", {"MC_LOG_DIR": "/tmp"}, {"PD2208"}),
         ("nixl", "rdma", {"UCX_TLS": "tcp,self"}, {"PD2208"}),
         ("nixl", "rdma", {"UCX_TLS": "rc_v,ud_v"}, set()),
+        ("nixl", "rdma", {"UCX_TLS": "srd,cuda_copy"}, set()),
+        ("nixl", "rdma", {"UCX_TLS": "^gga"}, set()),
         ("nixl", "rdma", {"UCX_MODULES": "^ib"}, {"PD2208"}),
         ("nixl", "rdma", {"UCX_MODULES": "cuda"}, {"PD2208"}),
         ("nixl", "rdma", {"UCX_MODULES": "^rocm"}, set()),
