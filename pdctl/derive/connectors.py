@@ -142,11 +142,11 @@ def mover(tree: Connector) -> Connector | None:
 
 
 def extras(config: Mapping[str, Any], depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """`kv_connector_extra_config` of each connector of the tree that moves state."""
+    """`kv_connector_extra_config` of each connector of the tree that moves state, or, being unknown, may."""
     extra = config.get("kv_connector_extra_config")
     extra = extra if isinstance(extra, Mapping) else {}
     kind = KNOWN.get(str(config.get("kv_connector")))
-    if kind is not None and kind.does == "moves":
+    if kind is None or kind.does == "moves":
         yield extra
     inner = extra.get("connectors")
     for part in inner if isinstance(inner, list) and depth < DEPTH else ():

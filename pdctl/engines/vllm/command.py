@@ -107,11 +107,18 @@ def _unread_devices(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
         return
     names, own = device_name(fleet), read_words(load("vllm"), pool.args).value(TRANSFER)
     place = f"{pool.key}.args" if own is not None else "transfer.options"
-    config = _object(own) if own is not None else {"kv_connector": CONNECTORS["mooncake"], **transfer.options}
-    said = [extra.get(DEVICE_NAME, names if own is None else None) for extra in extras(config)]
-    if names not in said:
-        reader = f"vLLM's MooncakeConnector, whose {DEVICE_NAME} {place} sets,"
-        yield Unread(key, reader, f'write one of the two, or "{DEVICE_NAME}": "{names}" there')
+    config = _object(own) if own is not None else _with_devices(fleet)
+    if not any(extra.get(DEVICE_NAME) == names for extra in extras(config)):
+        reader = f"vLLM's {config.get('kv_connector', 'connector')}, whose config stands in {place},"
+        yield Unread(key, reader, f'write "{DEVICE_NAME}": "{names}" in its kv_connector_extra_config, or there alone')
+
+
+def _with_devices(fleet: Fleet) -> dict[str, Any]:
+    """The connector's config as `transfer_config` makes it, as far as devices go."""
+    options = dict(fleet.transfer.options)
+    given = options.pop("kv_connector_extra_config", None)
+    extra = {DEVICE_NAME: device_name(fleet)} | (given if isinstance(given, dict) else {})
+    return {"kv_connector": CONNECTORS["mooncake"], "kv_connector_extra_config": extra} | options
 
 
 def device_name(fleet: Fleet) -> str:

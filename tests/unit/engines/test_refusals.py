@@ -238,7 +238,7 @@ def test_a_port_of_unknown_purpose() -> None:
                 "backend": "mooncake",
                 "transfer": ", devices: [mlx5_0], options: {kv_connector_extra_config: {device_name: mlx5_1}}",
             },
-            "transfer.devices: vLLM's MooncakeConnector, whose device_name transfer.options sets, does not",
+            "transfer.devices: vLLM's MooncakeConnector, whose config stands in transfer.options, does not",
         ),
         (
             "vllm",
@@ -247,7 +247,16 @@ def test_a_port_of_unknown_purpose() -> None:
                 "transfer": ", devices: [mlx5_0]",
                 "decode": '{args: [--kv-transfer-config, \'{"kv_connector": "MooncakeConnector"}\']}',
             },
-            "transfer.devices: vLLM's MooncakeConnector, whose device_name decode.args sets, does not",
+            "transfer.devices: vLLM's MooncakeConnector, whose config stands in decode.args, does not",
+        ),
+        (
+            "vllm",
+            {
+                "backend": "mooncake",
+                "transfer": ", devices: [mlx5_0], options: {kv_connector: MultiConnector, kv_connector_extra_config: "
+                "{connectors: [{kv_connector: MooncakeConnector}]}}",
+            },
+            "transfer.devices: vLLM's MultiConnector, whose config stands in transfer.options, does not",
         ),
         ("reference", {"decode": "{devices: ['0']}"}, "decode.devices: the reference engine does not read it"),
         (
@@ -261,6 +270,19 @@ def test_a_key_that_nobody_reads(engine: str, changes: dict[str, str], message: 
     error = fault(engine, **changes)
     assert error.code == "PD0035"
     assert error.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "{kv_connector: MooncakeCPUConnector, kv_connector_module_path: pdctl_vllm_cpu}",
+        "{kv_connector_extra_config: {device_name: mlx5_0, num_workers: 4}}",
+        "{kv_connector: MultiConnector, kv_connector_extra_config: {connectors: [{kv_connector: MooncakeConnector, "
+        "kv_connector_extra_config: {device_name: mlx5_0}}]}}",
+    ],
+)
+def test_devices_that_reach_the_connector_beside_options_of_its_own(options: str) -> None:
+    assert refuse(load("vllm", backend="mooncake", transfer=f", devices: [mlx5_0], options: {options}")) == ()
 
 
 @pytest.mark.code("PD0035")
