@@ -13,12 +13,16 @@ from msgspec import Struct
 from pdctl.errors import InputError
 from pdctl.flags import load
 from pdctl.recipes.engines import ENGINES, Role
-from pdctl.recipes.left import NO_FIELD, ROUTER, SECTIONS, Left, all_of
+from pdctl.recipes.left import NO_FIELD, SECTIONS, Left, all_of
 from pdctl.recipes.words import names, words
 
 ROLES: Final = ("prefill", "decode")
 #: `resources.gpu_type` by the beginning of its word: the platform whose defaults the engines take.
 PLATFORMS: Final[Mapping[str, str]] = {"gb": "sm100", "b2": "sm100", "b3": "sm100", "h1": "hopper", "h2": "hopper"}
+DYNAMO: Final = "dynamo"
+"""What stands before the engines where a recipe names nothing."""
+#: `frontend.type` by the kind of router that pdctl calls it, where the two differ.
+FRONTENDS: Final[Mapping[str, str]] = {"sglang": "sglang-router", "llm_d": "llm-d"}
 #: A container that is called by its release alone.
 _RELEASE: Final = re.compile(r"(?:sglang-|vllm-)?v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:-cu\d+)?")
 #: As an identity states a release.
@@ -134,28 +138,32 @@ def _platform(recipe: Mapping[str, Any]) -> str | None:
 
 
 def _router(recipe: Mapping[str, Any], left: list[Left]) -> dict[str, Any]:
-    """SGLang's own router, where the recipe names it; Dynamo is what it takes else, and no fleet file can say that."""
+    """The router that stands before the engines, by the kind that pdctl calls it; Dynamo's where none is named."""
     front = recipe.get("frontend")
     front = front if isinstance(front, Mapping) else {}
-    if front.get("type") != "sglang":
-        left.append(Left("frontend.type", f"{front.get('type', 'dynamo')}: {ROUTER}"))
-        return {}
-    args = front.get("args")
-    spoken = args if isinstance(args, Mapping) else {}
-    given = [word for name, value in spoken.items() if value not in (None, False) for word in words(name, value)]
-    return {"router": {"kind": "sglang-router", **({"args": given} if given else {})}}
+    args, env = (found if isinstance(found := front.get(key), Mapping) else {} for key in ("args", "env"))
+    given: list[str] = []
+    for name, value in args.items():
+        if value is None or value is False:
+            left.append(Left(f"frontend.args.{name}", "false or null: the flag is not given"))
+        else:
+            given += words(name, value)
+    said = str(front.get("type") or DYNAMO)
+    router: dict[str, Any] = {"kind": FRONTENDS.get(said, said)}
+    router |= {"args": given} if given else {}
+    router |= {"env": {str(name): str(value) for name, value in env.items()}} if env else {}
+    return {"router": router}
 
 
 def _leave(recipe: Mapping[str, Any], engine: str, left: list[Left]) -> None:
     """Every line that no other step carried or left, with its reason."""
-    routed = _at(recipe, "frontend", "type") == "sglang"
     carried = {
-        *("name", "environment", "model.path", "model.container", "frontend.type"),
+        *("name", "environment", "model.path", "model.container"),
+        *(f"frontend.{key}" for key in ("type", "args", "env")),
         *("backend.type", f"backend.{engine}_config", "resources.gpu_type"),
         *(f"backend.{role}_environment" for role in ROLES),
         *(f"resources.{role}_workers" for role in ROLES),
         *(("backend.connector",) if engine == "vllm" else ()),
-        *(("frontend.args",) if routed else ()),
         *(("identity.container.image",) if _at(recipe, "identity", "container", "image") else ()),
         *((f"identity.frameworks.{engine}",) if _STATED.fullmatch(str(_at(recipe, *_identity(engine)))) else ()),
     }

@@ -14,7 +14,7 @@ class Left(Struct, frozen=True):
 
 
 JOB: Final = "of the job, not of the fleet"
-ROUTER: Final = "the router is not one that a fleet file can name"
+ROUTER: Final = "of the router's own deployment, not of what it says to engines"
 NO_FIELD: Final = "the fleet file has no field for it"
 
 #: Sections beside the engines, and why a fleet does not hold them.

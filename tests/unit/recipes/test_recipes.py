@@ -113,6 +113,7 @@ def test_sglangs_sizes_become_fields_and_the_rest_flags() -> None:
         "model": {"path": "qwen3-32b", "name": "qwen"},
         "engine": "sglang",
         "transfer": {"backend": "nixl"},
+        "router": {"kind": "dynamo", "args": ["--router-mode", "kv"]},
         "prefill": {
             "replicas": 2,
             "image": image,
@@ -127,6 +128,29 @@ def test_sglangs_sizes_become_fields_and_the_rest_flags() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("front", "router", "left"),
+    [
+        ("", {"kind": "dynamo"}, []),
+        ("frontend: {num_additional_frontends: 8, env: {A: 1}, args: {router-mode: kv, no-kv-events: true}}",
+         {"kind": "dynamo", "args": ["--router-mode", "kv", "--no-kv-events"], "env": {"A": "1"}},
+         ["frontend.num_additional_frontends"]),
+        ("frontend: {type: sglang, args: {policy: cache_aware, dp-aware: null}}",
+         {"kind": "sglang-router", "args": ["--policy", "cache_aware"]}, ["frontend.args.dp-aware"]),
+        ("frontend: {type: smg}", {"kind": "smg"}, []),
+        ("frontend: {type: tilert}", {"kind": "tilert"}, []),
+    ],
+)  # fmt: skip
+def test_what_stands_before_the_engines_is_the_router(front: str, router: Any, left: list[str], tmp_path: Path) -> None:
+    """Dynamo where nothing is named; one that pdctl does not know is said to be not judged."""
+    (one,) = _launches(SGLANG.replace("frontend: {type: dynamo, args: {router-mode: kv}}", front))
+    assert one.fleet["router"] == router
+    assert [each.key for each in one.left if each.key.startswith("frontend")] == left
+    report = _checked(one.fleet, tmp_path)
+    assert report.ok
+    assert any(skip.rule == "router" for skip in report.skipped) == (router["kind"] == "tilert")
+
+
 def test_no_line_is_dropped_in_silence() -> None:
     """Every line that the fleet does not hold is named, once, with its reason."""
     (one,) = _launches(SGLANG)
@@ -134,8 +158,6 @@ def test_no_line_is_dropped_in_silence() -> None:
         "backend.sglang_config.decode.disaggregation-bootstrap-port",
         "backend.sglang_config.decode.enable-symm-mem",
         "backend.sglang_config.prefill.model-path",
-        "frontend.args.router-mode",
-        "frontend.type",
         "model.precision",
         "prefill engine",
         "resources.decode_nodes",
