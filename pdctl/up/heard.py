@@ -120,8 +120,8 @@ def _router(member: Running, deadline: Deadline) -> Heard:
         return Heard(UNREADY, f"{url}: HTTP {status}: {excerpt(body) or '(empty)'}", False)
     if is_markup(body):
         return Heard(WRONG, f"{url}: no router: {excerpt(body, 80)}")
-    workers = Workers(str(member.url), member.key).listed()
-    hidden = () if workers is not None else ("its list of workers",)
+    workers = Workers(str(member.url), member.key, deadline.left()).listed()
+    hidden = () if workers is not None else (member.unkeyed or "its list of workers",)
     return Heard(READY, None, True, hidden=hidden, workers=workers)
 
 

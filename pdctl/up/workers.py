@@ -37,21 +37,25 @@ class _List(Struct, frozen=True):
 class Workers:
     """The list of the router at `url`."""
 
-    def __init__(self, url: str, key: str | None = None) -> None:
+    def __init__(self, url: str, key: str | None = None, call_s: float = CALL_S) -> None:
         self._url = f"{url}/workers"
         self._key = key
+        self._call_s = call_s
 
     def listed(self) -> tuple[Worker, ...] | None:
         """All workers; None where this router has no such list, or does not show it."""
         try:
-            return convert(get_json(self._url, CALL_S, key=self._key), _List).workers
+            return convert(get_json(self._url, self._call_s, key=self._key), _List).workers
         except (Unreachable, ValidationError):
             return None
 
     def remove(self, worker: Worker) -> None:
         """Give it no further requests; those under way go on. Raises Unreachable."""
         status, content = request(
-            f"{self._url}/{quote(worker.id or worker.url, safe='')}", method="DELETE", key=self._key, deadline_s=CALL_S
+            f"{self._url}/{quote(worker.id or worker.url, safe='')}",
+            method="DELETE",
+            key=self._key,
+            deadline_s=self._call_s,
         )
         if status >= 400 and status != 404:
             raise Unreachable(f"{self._url}: HTTP {status}: {content[:200].decode('utf-8', 'replace')}")
@@ -63,7 +67,7 @@ class Workers:
             body["bootstrap_port"] = backend.bootstrap_port
         if backend.key is not None:
             body["api_key"] = backend.key
-        status, content = request(self._url, body=body, key=self._key, deadline_s=CALL_S)
+        status, content = request(self._url, body=body, key=self._key, deadline_s=self._call_s)
         if status >= 400:
             raise Unreachable(f"{self._url}: HTTP {status}: {content[:200].decode('utf-8', 'replace')}")
 

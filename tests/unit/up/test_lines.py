@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdctl.up.lines import lines_of, start_of_last
-from pdctl.up.logs import Tail
+from pdctl.up.logs import Tail, follow_logs
 
 CONTENTS = st.lists(st.sampled_from([b"\n", b"a", b"bc\n", b"\r\n", "é".encode()]), max_size=30).map(b"".join)
 
@@ -70,6 +70,32 @@ def test_what_was_written_before_a_log_was_moved_away_is_read_to_its_end(tmp_pat
     log.write_bytes(b"three\n" * 10)
     assert tail.added() + tail.added() == ["three"] * 10
     assert tail.anew
+
+
+def test_whoever_follows_is_told_that_a_log_was_begun_anew(tmp_path: Path) -> None:
+    """Cut, as `copytruncate` does it, between two looks; the other log goes on."""
+    logs = {name: tmp_path / name for name in ("decode-0", "prefill-0")}
+    for path in logs.values():
+        path.write_text("old and long\n")
+    said: list[str] = []
+
+    def write(line: str) -> None:
+        said.append(line)
+        if line.endswith("more"):
+            logs["decode-0"].write_text("anew\n")
+
+    def say(text: str) -> None:
+        said.append(text)
+        raise KeyboardInterrupt
+
+    logs["prefill-0"].write_text("old and long\nmore\n")
+    with pytest.raises(KeyboardInterrupt):
+        follow_logs(logs, dict.fromkeys(logs, len("old and long\n")), write, say)
+    assert said == [
+        "prefill-0  more",
+        "decode-0   anew",
+        f"decode-0: its log was begun anew: {logs['decode-0']}",
+    ]
 
 
 def test_a_line_of_300_mb_costs_little(tmp_path: Path) -> None:
