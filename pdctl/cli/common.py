@@ -98,12 +98,19 @@ def named(fleet: str) -> Named:
     from pdctl.fleet.source import dig, parse, read
 
     data = parse(read(Path(fleet)), fleet).data
-    name, external = dig(data, ("name",)), dig(data, ("launcher", "kind")) == "external"
-    if not isinstance(name, str) or not re.fullmatch(NAME_PATTERN, name):
+    name, kind = dig(data, ("name",)), dig(data, ("launcher", "kind"))
+    is_launcher = kind in ("local", "external") or dig(data, ("launcher",)) in (None, {})
+    if not isinstance(name, str) or not re.fullmatch(NAME_PATTERN, name) or not (is_launcher or _has_state(name)):
         from pdctl.fleet import load_fleet
 
         name = load_fleet(fleet).fleet.name
-    return Named(name, fleet if external else None)
+    return Named(name, fleet if kind == "external" else None)
+
+
+def _has_state(name: str) -> bool:
+    from pdctl.launch.state import known_fleets
+
+    return name in known_fleets()
 
 
 def _is_there(name: str) -> bool:

@@ -23,6 +23,7 @@ _EXPECTED = {
     "model_attributes_type": "a mapping",
 }
 _POOL = "a pool (a mapping), or a list of pools"
+_URL = "a URL, or a mapping with a `url`"
 _WORDS = {
     "string_pattern_mismatch": "lower-case letters, digits and hyphens, at most 63",
     "too_short": "at least one",
@@ -52,7 +53,7 @@ def _fault(detail: ErrorDetails, document: Document) -> FleetFileError:
         message = f"{dotted}: found the key {json.dumps(detail['input'], default=str)}, expected {_expected(detail)}"
         return FleetFileError(message, where=where, code="PD0004")
     found = _shown(dig(document.data, key), key)
-    expected = _POOL if _is_pool(detail) else _expected(detail)
+    expected = _POOL if _is_pool(detail) else _URL if detail["loc"][-2:-1] == ("urls",) else _expected(detail)
     message = f"{dotted}: found {found}, expected {expected}"
     return FleetFileError(message, where=where, code="PD0004", hint=_suggest(detail, dig(document.data, key), expected))
 

@@ -91,6 +91,19 @@ def test_status_keeps_its_form_and_writes_nothing(file: str, capsys: pytest.Capt
     assert not state_root().exists()
 
 
+@pytest.mark.parametrize("launcher", ["external", "{kind: extern}"])
+def test_a_launcher_that_is_none_is_not_taken_for_ours(
+    launcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`absent` would be said of a fleet that runs; one of ours is looked at and ended whatever its file says now."""
+    path = tmp_path / "prod.yaml"
+    path.write_text(FLEET.replace("{kind: external}", launcher))
+    assert main(["status", str(path)]) == 2
+    assert "launcher" in capsys.readouterr().err
+    (state_root() / "prod").mkdir(parents=True)
+    assert main(["status", str(path)]) == 3
+
+
 # ---- logs ----
 
 

@@ -108,3 +108,9 @@ def test_flags_that_contradict_the_file_are_refused_all_the_same(args: str) -> N
         refuse(loaded)
     assert caught.value.code == "PD3102"
     assert "secret" not in str(caught.value.message)
+
+
+@pytest.mark.parametrize("item", ["30000", "[http://a:1]", "null"])
+def test_an_item_that_is_neither_a_url_nor_says_more(item: str) -> None:
+    found = fault(prefill=f"{{urls: [{item}]}}")
+    assert (found.code, "expected a URL, or a mapping with a `url`" in found.message) == ("PD0004", True)
