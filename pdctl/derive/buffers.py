@@ -7,6 +7,9 @@ from pdctl_transfer.layout.manifest import NGRAM_LAYER, Group
 ONE_HEAD = (Group(heads=1, width=1),)
 POSITION_BYTES = 8
 """Token ids and positions are 64-bit in every engine."""
+SCALED = 32
+"""Elements that share a scale in MXFP8."""
+INTERLEAVED_PAGE = 128
 
 
 def key_value(
@@ -18,6 +21,16 @@ def key_value(
     return tuple(
         Buffer(tensor=tensor, layers=layers, outer=outer, groups=heads, inner_bytes=tokens * width * itemsize)
         for tensor, width in (("k", attention.head_dim), ("v", attention.v_head_dim))
+    )
+
+
+def block_scales(layers: tuple[int, ...], attention: Gqa, page_size: int) -> tuple[Buffer, ...]:
+    """MXFP8's scales, a byte for each 32 elements; in pages of 128 tokens a head's lie together, as FA4 reads them."""
+    heads = (Group(attention.kv_heads, 1),)
+    outer, tokens = (1, page_size) if page_size == INTERLEAVED_PAGE else (page_size, 1)
+    return tuple(
+        Buffer(tensor=tensor, layers=layers, outer=outer, groups=heads, inner_bytes=tokens * width // SCALED)
+        for tensor, width in (("k_scale", attention.head_dim), ("v_scale", attention.v_head_dim))
     )
 
 
@@ -46,8 +59,11 @@ def recurrent(
     taps_first: bool,
     extra_taps: int = 0,
     flat: bool = False,
-) -> tuple[Buffer, Buffer]:
-    """The convolution's window, `[taps][channels]` or `[channels][taps]`, and the temporal state. A slot a request."""
+) -> tuple[Buffer, ...]:
+    """The convolution's window, `[taps][channels]` or `[channels][taps]`, and the temporal state: a slot a request.
+
+    Of these what the state has.
+    """
     taps = state.taps + extra_taps
     window = Buffer(
         tensor="conv",
@@ -63,7 +79,7 @@ def recurrent(
         groups=(Group(state.temporal_heads, 1),),
         inner_bytes=state.temporal_elements * state_itemsize,
     )
-    return window, temporal
+    return tuple(one for one, held in ((window, state.conv), (temporal, state.temporal_heads)) if held)
 
 
 def ple(state: Ple, itemsize: int) -> tuple[Buffer, Buffer]:

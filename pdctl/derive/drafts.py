@@ -44,7 +44,7 @@ def draft_geometry(request: Request, config: Config, target: Geometry) -> Geomet
     named = draft_named(request.speculative)
     if named is None and name in OWN_MODEL:
         raise ConfigError(f"algorithm {name}: names no draft model, and a checkpoint's own is not known", where=where)
-    if named is not None and (name in OWN_MODEL or (target.draft_layers is None and target.recurrent is None)):
+    if named is not None and (name in OWN_MODEL or not _carries(target)):
         raise UnknownDraftError(
             f"the draft model {named}: its config.json is not here",
             where=where,
@@ -75,7 +75,7 @@ def _own(config: Config, request: Request, where: str) -> Geometry | None:
     if config.word("model_type") in ("medusa", "mlp_speculator"):
         return None
     layers = config.child(LAYERS_OF) if config.has(LAYERS_OF) else config
-    found = read_geometry(layers)
+    found = read_geometry(layers, request.engine)
     if found.recurrent is not None or found.ple is not None or found.sparse is not None:
         config.fail("num_hidden_layers", f"{where} names a draft with state beside its KV, which is not understood")
     return found
@@ -101,18 +101,24 @@ def drafted_tokens(speculative: Mapping[str, Any] | None) -> int:
     return 0
 
 
+def _carries(target: Geometry) -> bool:
+    """Whether the checkpoint has a head of its own: as its keys say, and hybrids with a temporal state have one."""
+    state = target.recurrent
+    return target.draft_layers is not None or (state is not None and state.temporal_heads > 0)
+
+
 def _carried(config: Config, target: Geometry, where: str) -> Geometry:
     """The draft head in the checkpoint: full-attention layers of the target's geometry. Hybrids have one."""
     if target.sparse is not None:
         config.text().fail(
             "sparse_attention_config", f"the draft of a block-sparse model is not known; {where} names one"
         )
-    count = target.draft_layers or (1 if target.recurrent is not None else None)
-    if count is None:
+    if not _carries(target):
         config.text().fail(
             "num_nextn_predict_layers",
             f"is missing, so the checkpoint carries no draft, and {where} names none whose config can be read",
         )
+    count = target.draft_layers or 1
     layers = tuple(range(count))
     return replace(
         target,
@@ -120,6 +126,7 @@ def _carried(config: Config, target: Geometry, where: str) -> Geometry:
         full=layers,
         sliding=None,
         recurrent=None,
+        fold=1,
         ple=None,
         sparse=None,
         compressed=replace(target.compressed, ratios=(0,) * count) if target.compressed else None,

@@ -19,7 +19,10 @@ ITEMSIZE: Final[Mapping[str, int]] = {
     "fp8": 1,
     "fp8_e4m3": 1,
     "fp8_e5m2": 1,
+    "mxfp8": 1,
 }
+#: SGLang's KV types of four bits: two elements a byte, and scales beside them that are no part of the page.
+FOUR_BITS: Final = ("nvfp4", "fp4_mx_block16")
 
 
 def itemsize(name: str) -> int | None:

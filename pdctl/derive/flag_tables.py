@@ -17,6 +17,7 @@ SGLANG: Final[Mapping[str, str]] = {
     "--disaggregation-mode": "role",
     "--dtype": "dtype",
     "--mamba-ssm-dtype": "mamba-ssm-dtype",
+    "--qsa-indexer-dtype": "qsa-indexer-dtype",
     "--attention-backend": "attention-backend",
     "--prefill-attention-backend": "prefill-attention-backend",
     "--decode-attention-backend": "decode-attention-backend",

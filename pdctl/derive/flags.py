@@ -105,13 +105,11 @@ def _set(request: Request, name: str, value: str, place: str) -> Request:
     if head == "transfer":
         return _transfer(request, {part: value} if part else _object(value, place), place)
     if head == "attention-config":
-        spoken = {part: value} if part else _object(value, place)
-        if not isinstance(backend := spoken.get("backend"), str):
-            return request
+        said = _attention({part: value} if part else _object(value, place))
         return replace(
             request,
-            flags={**request.flags, "attention-backend": backend},
-            origins={**request.origins, "attention-backend": place},
+            flags={**request.flags, **said},
+            origins={**request.origins, **dict.fromkeys(said, place)},
         )
     if name == "config-overrides":
         return replace(request, config=_merged(request.config, _object(value, place)), origins=origins)
@@ -126,6 +124,14 @@ def _set(request: Request, name: str, value: str, place: str) -> Request:
     if name in ("replicas", "dcp", "pcp"):
         _number(value, place)
     return replace(request, flags={**request.flags, name: value}, origins=origins)
+
+
+def _attention(spoken: Mapping[str, Any]) -> dict[str, str]:
+    """What vLLM's attention config says of buffers: the backend, and the type of a sparse index, in two spellings."""
+    names = {"backend": "attention-backend", "indexer_kv_dtype": "indexer-kv-dtype"}
+    said = {flag: value for key, flag in names.items() if isinstance(value := spoken.get(key), str)}
+    four = spoken.get("use_fp4_indexer_cache")  # of releases before 0.32
+    return {**said, "indexer-kv-dtype": "mxfp4"} if four is True or str(four).lower() == "true" else said
 
 
 def _attention_data_parallel(request: Request, enabled: bool) -> Request:

@@ -124,6 +124,8 @@ class Geometry(Struct, frozen=True, kw_only=True):
     qsa: Qsa | None = None
     sparse: BlockSparse | None = None
     compressed: Compressed | None = None
+    fold: int = 1
+    """Attention layers of one layer that pipeline stages count."""
     draft_layers: int | None = None
     """Layers of the draft model that the checkpoint carries itself; None where the config names none."""
 

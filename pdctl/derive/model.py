@@ -7,23 +7,28 @@ from pdctl.derive.config import Config
 from pdctl.derive.defaults import filled
 from pdctl.derive.families import attention, compressed, layers, recurrent, sparse
 from pdctl.derive.geometry import Geometry
+from pdctl.versions import SHOWN
 from pdctl_transfer.layout import digest
 
 #: Keys of state that no family here describes. Where one is set, a layout would be a guess.
 UNKNOWN_STATE: Final[Mapping[str, str]] = {
     "attn_config": "attention described by an object of its own (DBRX, MPT)",
-    "block_configs": "attention that differs from block to block (Nemotron-NAS)",
     "cross_attention_layers": "cross-attention to an encoder",
-    "use_cla": "K and V shared across layers (Hunyuan)",
-    "conv_L_cache": "short convolutions without a recurrence (LFM2)",
     "lru_width": "an RG-LRU state (RecurrentGemma)",
     "ssm_cfg": "Mamba-1 state",
     "attn_layer_period": "Mamba-1 layers in a period (Jamba)",
     "attn_layer_indices": "a hybrid pattern by indices (Bamba)",
-    "layer_group_size": "linear attention in groups of layers (Bailing)",
     "mb_per_layer": "Mamba layers with a shared memory (SambaY)",
     "local_layer_ids": "local layers by ids (Inkling)",
     "engram_layer_ids": "engram state",
+}
+#: Keys of state that was seen in the pools of some engines alone: what it is, and in which.
+SEEN_IN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "block_configs": ("attention that differs from block to block (Nemotron-NAS)", ("sglang",)),
+    "use_cla": ("K and V shared across layers (Hunyuan)", ("sglang",)),
+    "conv_L_cache": ("short convolutions without a recurrence (LFM2)", ("sglang",)),
+    "layer_group_size": ("linear attention in groups of layers (Bailing)", ("sglang",)),
+    "zero_expert_num": ("two attentions a layer (LongCat-Flash)", ("sglang",)),
 }
 #: Keys that say how often layers run; more than once is not understood.
 LOOPS: Final = ("loop_num", "num_loops")
@@ -31,13 +36,13 @@ LOOPS: Final = ("loop_num", "num_loops")
 RECURRENT_PREFIXES: Final = ("mamba_", "ssm_", "linear_num_", "rwkv", "gla_", "lightning_")
 
 
-def read_geometry(config: Config) -> Geometry:
-    """Everything that the model of this config keeps for a request.
+def read_geometry(config: Config, engine: str) -> Geometry:
+    """Everything that the model of this config keeps for a request in this engine.
 
     Raises ConfigError, naming the key, where something is missing, contradictory or not understood.
     """
     text = filled(config)
-    _refuse_unknown(config, text)
+    _refuse_unknown(config, text, engine)
     kinds = layers.read(text)
     count = len(kinds.kinds)
     full = kinds.of("full")
@@ -57,6 +62,7 @@ def read_geometry(config: Config) -> Geometry:
         qsa=sparse.read_qsa(text, full),
         sparse=sparse.read_block_sparse(text, count),
         compressed=squeezed,
+        fold=layers.fold(text),
         draft_layers=_draft_layers(text, state is not None),
     )
 
@@ -76,10 +82,13 @@ def family(config: Config) -> str | None:
     return config.word("model_type") or config.text().word("model_type")
 
 
-def _refuse_unknown(config: Config, text: Config) -> None:
+def _refuse_unknown(config: Config, text: Config, engine: str) -> None:
     for key, what in UNKNOWN_STATE.items():
         if text.get(key):
             text.fail(key, f"means {what}, whose layout pdctl does not know")
+    for key, (what, engines) in SEEN_IN.items():
+        if text.get(key) and engine not in engines:
+            text.fail(key, f"means {what}, whose layout in {SHOWN.get(engine, engine)} pdctl does not know")
     if text.has("attn_type_list") and 0 in text.sizes("attn_type_list"):
         text.fail("attn_type_list", "names lightning attention (0), whose layout pdctl does not know")
     for key in LOOPS:

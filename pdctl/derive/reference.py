@@ -40,7 +40,7 @@ SPACES: Final[Mapping[str, IndexSpace]] = {
 def build(request: Request) -> Derived:
     """What one side holds. Raises ConfigError or InputError where the engine would not start."""
     config = Config(request.config, request.config_source)
-    geometry = read_geometry(config)
+    geometry = read_geometry(config, "reference")
     page = request.page_size or PAGE_SIZE
     dtype = "float64" if request.kv_cache_dtype == "auto" else request.kv_cache_dtype
     if dtype not in DTYPES:

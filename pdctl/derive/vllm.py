@@ -20,7 +20,7 @@ from pdctl.derive.request import Derived, Request
 from pdctl.derive.shapes import Buffer, Pool, component, entries
 from pdctl.derive.stages import partition
 from pdctl.derive.vllm_draft import draft_pools
-from pdctl.errors import InputError
+from pdctl.errors import ConfigError, InputError
 from pdctl.versions import PINNED
 from pdctl_transfer.layout.manifest import Engine, Group, Manifest, Model, Parallel, Stage, Transfer
 from pdctl_transfer.rules.outcome import Evidence
@@ -50,8 +50,8 @@ KNOW_HYBRID: Final = frozenset({"nixl", "mooncake", "mori"})
 def build(request: Request) -> Derived:
     """What one side registers. Raises ConfigError or InputError where the engine would not start, or is not known."""
     config = Config(request.config, request.config_source)
-    geometry = read_geometry(config)
-    _refuse_unknown(geometry, config)
+    geometry = read_geometry(config, "vllm")
+    _refuse_unknown(request, geometry, config)
     settings = _Settings(request, config, geometry)
     target = _pools(geometry, settings)
     drafts = draft_pools(request, config, geometry, settings.kv_dtype, lambda one: _pools(one, settings))
@@ -261,11 +261,15 @@ def _pools(geometry: Geometry, settings: _Settings) -> list[Pool]:
     return found
 
 
-def _refuse_unknown(geometry: Geometry, config: Config) -> None:
+def _refuse_unknown(request: Request, geometry: Geometry, config: Config) -> None:
     """State whose regions in vLLM pdctl does not know."""
     text = config.text()
     if geometry.qsa is not None:
         text.fail("indexer_compress_ratio", "compressed sparse attention: its layout in vLLM is not known")
+    word = request.flags.get("indexer-kv-dtype", "auto")
+    if geometry.index is not None and word not in ("auto", "fp8"):
+        where = request.origins.get("indexer-kv-dtype", "--attention-config")
+        raise ConfigError(f"an index of type {word}: its layout in vLLM is not known", where=where)
     if geometry.ple is not None:
         text.fail("ple_layer_ids", "per-layer embeddings: their layout in vLLM is not known")
     if geometry.compressed is not None:

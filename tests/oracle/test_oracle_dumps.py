@@ -81,7 +81,7 @@ def dump(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_all_dumps_are_here() -> None:
-    assert len(DUMPS) == 82
+    assert len(DUMPS) == 98
 
 
 def test_entries_equal_what_the_engine_registers(dump: dict[str, Any]) -> None:
@@ -99,7 +99,9 @@ def test_stage_computes_the_layers_that_the_engine_says(dump: dict[str, Any]) ->
     if (dump["start_layer"], dump["end_layer"]) == (0, 52) and dump["pp"] > 1:
         assert stage.layers == ((0, 26), (26, 52))[dump["pp_rank"]]
     else:
-        assert stage.layers == (dump["start_layer"], dump["end_layer"])
+        start, end = stage.layers
+        assert start == dump["start_layer"]
+        assert end == dump["end_layer"] or dump["end_layer"] is None  # a pool that does not say it
 
 
 def test_layer_ids_equal_those_on_the_wire(dump: dict[str, Any]) -> None:

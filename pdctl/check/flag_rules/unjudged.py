@@ -22,11 +22,12 @@ SWAPS: Final[Mapping[str, Mapping[str, str]]] = {
         "--enable-page-major-kv-layout": "keeps all layers of a page together",
         "--enable-dsa-cache-layer-split": "gives each context-parallel rank layers of its own",
         "--prefill-only-disable-kv-cache": "keeps no KV",
-        "--qsa-indexer-dtype": "gives the compressed indexer's cache another type",
         "--c128-page-size": "cuts one cache into pages of their own",
         "--disaggregation-decode-host-receive-threshold": "receives KV in a pool on the host",
         "--speculative-draft-kv-cache-dtype": "gives the drafts' KV another type",
         "--encoder-only": "starts no language model",
+        "--speculative-draft-window-size": "gives the drafts' KV places of its own",
+        "--enable-multi-layer-eagle": "gives each draft layer a pool of its own",
     },
     "vllm": {
         "--kv-cache-dtype-skip-layers": "gives some layers' KV another type",

@@ -95,10 +95,31 @@ def kv_heads(config: Config) -> int:
     """KV heads of the whole model: one for multi-query attention; without a key, as many as query heads."""
     if config.flag("multi_query", False) and not config.flag("new_decoder_architecture", False):
         return 1
+    if config.has("block_configs"):
+        return _heads_of_blocks(config)
     for key in KV_HEADS:
         if config.has(key):
             return config.size(key)
     return config.size("num_attention_heads")
+
+
+def _heads_of_blocks(config: Config) -> int:
+    """Nemotron-NAS: query heads over those of a group, which all blocks with attention share, or SGLang does not start.
+
+    Blocks without attention have pages all the same.
+    """
+    heads, blocks = config.size("num_attention_heads"), config.get("block_configs")
+    if not isinstance(blocks, list | tuple) or len(blocks) != config.size("num_hidden_layers"):
+        config.wrong("block_configs", "expected a list with one object for each layer")
+    groups = set()
+    for place, block in enumerate(blocks):
+        part = Config({"block": block}, config.source, f"{config.path}block_configs[{place}].").child("block")
+        kept = part.child("attention")
+        if not kept.flag("no_op", False):
+            groups.add(kept.size("n_heads_in_group"))
+    if len(groups) != 1 or heads % min(groups):
+        config.fail("block_configs", f"has groups of {sorted(groups)} of {heads} heads, expected one that divides them")
+    return heads // groups.pop()
 
 
 def read_head_dim(config: Config) -> int:

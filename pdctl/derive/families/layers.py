@@ -22,6 +22,8 @@ WORDS: Final[Mapping[str, Kind]] = {
     "linear_attention": "linear",
     "mamba": "linear",
     "mamba2": "linear",
+    "conv": "linear",
+    "short_conv": "linear",
     "moe": "none",
     "mlp": "none",
 }
@@ -42,6 +44,8 @@ PATTERNS: Final = (
     "sliding_window_pattern",
     "attention_chunk_size",
     "no_rope_layers",
+    "layer_group_size",
+    "full_attn_idxs",
 )
 
 
@@ -65,7 +69,12 @@ def read(config: Config) -> LayerKinds:
         if not words:
             config.fail("layers_block_type", "is empty")
         return _words(config, "layers_block_type", len(words))
-    count = config.size("num_hidden_layers", most=MAX_LAYERS)
+    count = counted(config)
+    if config.has("layer_group_size"):
+        return _grouped(config, count)
+    if config.has("full_attn_idxs") and not config.has("layer_types"):
+        full = set(config.sizes("full_attn_idxs"))
+        return LayerKinds(tuple("full" if layer in full else "linear" for layer in range(count)), "full_attn_idxs")
     if config.has("linear_attn_config"):
         return _kda(config, count)
     if config.has("hybrid_layer_pattern"):
@@ -88,6 +97,29 @@ def read(config: Config) -> LayerKinds:
         return _chunked(config, count)
     plain: tuple[Kind, ...] = ("full",)
     return LayerKinds(plain * count, None)
+
+
+def counted(config: Config) -> int:
+    """Attention layers. LongCat-Flash counts in `num_layers`, each with two attentions beside its zero experts."""
+    if fold(config) == 1:
+        return config.size("num_hidden_layers", most=MAX_LAYERS)
+    key = "num_hidden_layers" if config.has("num_hidden_layers") else "num_layers"
+    return 2 * config.size(key, most=MAX_LAYERS // 2)
+
+
+def fold(config: Config) -> int:
+    """Attention layers of each layer that the config counts."""
+    return 2 if config.has("zero_expert_num") and config.has("kv_lora_rank") else 1
+
+
+def _grouped(config: Config, count: int) -> LayerKinds:
+    """Bailing (Ling-2.5): the last layer of each group is full attention; engines differ in a group that is cut off."""
+    every = config.size("layer_group_size", most=MAX_LAYERS)
+    if count % every:
+        config.fail("layer_group_size", f"found {every}, which cuts off the last of {count} layers' groups")
+    return LayerKinds(
+        tuple("full" if (layer + 1) % every == 0 else "linear" for layer in range(count)), "layer_group_size"
+    )
 
 
 def _letters(config: Config) -> LayerKinds:

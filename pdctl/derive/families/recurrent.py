@@ -11,6 +11,10 @@ from pdctl_transfer.layout.manifest import Group
 
 def read(config: Config, layers: tuple[int, ...], pattern_key: str | None) -> Recurrent | None:
     """The recurrent state of `layers`, by the keys that describe it."""
+    if config.has("layer_group_size"):
+        return _lightning(config, layers)
+    if config.has("conv_L_cache"):
+        return _short_conv(config, layers)
     if config.has("linear_attn_config"):
         return _kda(config.child("linear_attn_config"), layers)
     if config.has("mamba_n_heads"):
@@ -32,6 +36,39 @@ def read(config: Config, layers: tuple[int, ...], pattern_key: str | None) -> Re
         "linear_num_value_heads",
         f"is missing: {pattern_key} names linear layers, and neither linear_*, mamba_* nor linear_attn_config keys "
         "describe their state",
+    )
+
+
+def _lightning(config: Config, layers: tuple[int, ...]) -> Recurrent | None:
+    """Ling-2.5: a temporal state `[heads, dim, dim]` and no convolution. With one it is Ling-3, which was not seen."""
+    if config.has("short_conv_kernel_size") or not config.has("kv_lora_rank"):
+        config.fail("layer_group_size", "names linear layers of a kind whose state pdctl does not know")
+    heads, dim = config.size("num_attention_heads"), config.size("head_dim")
+    return Recurrent(
+        family="lightning",
+        layers=layers,
+        conv=(),
+        taps=0,
+        taps_first=False,
+        declared=True,
+        temporal_heads=heads,
+        temporal_elements=dim * dim,
+        state_dtype=None,
+    )
+
+
+def _short_conv(config: Config, layers: tuple[int, ...]) -> Recurrent | None:
+    """LFM2: a window of `conv_L_cache - 1` positions of the hidden channels, and no temporal state."""
+    return Recurrent(
+        family="short_conv",
+        layers=layers,
+        conv=(Group(config.size("hidden_size"), 1),),
+        taps=config.size("conv_L_cache", least=2) - 1,
+        taps_first=False,
+        declared=False,
+        temporal_heads=0,
+        temporal_elements=0,
+        state_dtype=None,
     )
 
 

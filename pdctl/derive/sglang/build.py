@@ -15,6 +15,7 @@ from pdctl.derive.sglang.pools import pools
 from pdctl.derive.sglang.settings import Settings, resolve
 from pdctl.derive.shapes import Pool, component
 from pdctl.derive.stages import partition
+from pdctl.errors import ConfigError
 from pdctl_transfer.layout.manifest import Component, Engine, Manifest, Model, Parallel, Stage, Transfer
 from pdctl_transfer.rules.outcome import Evidence
 
@@ -22,7 +23,8 @@ from pdctl_transfer.rules.outcome import Evidence
 def build(request: Request) -> Derived:
     """What one side registers. Raises ConfigError or InputError where the engine would not start, or is not known."""
     config = Config(request.config, request.config_source)
-    geometry = read_geometry(config)
+    geometry = read_geometry(config, "sglang")
+    _refuse_head_dim(config.text())
     settings = resolve(request, config, geometry)
     attn_tp = request.attn_tp
     notes = list(settings.notes)
@@ -41,13 +43,7 @@ def build(request: Request) -> Derived:
     refuse_groups(geometry, attn_tp, config.source, "SGLang")
     refuse_undivided([*target, *drafts.values()], attn_tp, config.source)
     refuse_page(geometry, settings.page_size, config.source)
-    ranges = partition(
-        geometry.num_layers,
-        request.pp,
-        "last",
-        listed=request.flags.get("pp-layer-partition"),
-        where=request.origins.get("pp", "--pp-size"),
-    )
+    ranges = _stages(request, geometry)
     every = range(geometry.num_layers) if request.pp > 1 and architecture in facts.SPANS_ALL_LAYERS else None
     if every is not None:
         notes.append(f"{architecture} exposes no start layer: the pool of every stage spans all layers")
@@ -72,6 +68,23 @@ def build(request: Request) -> Derived:
         sources={**_sources(request, settings), **origins},
         notes=tuple(notes),
     )
+
+
+def _refuse_head_dim(text: Config) -> None:
+    """Hunyuan's own spelling of the head size: SGLang does not start by it alone (models/hunyuan.py:220)."""
+    if text.has("attention_head_dim") and not text.has("head_dim"):
+        other = text.size("hidden_size") // text.size("num_attention_heads")
+        if text.size("attention_head_dim") != other:
+            text.fail("attention_head_dim", f"is not {other}: SGLang asks for the same number as head_dim, add it")
+
+
+def _stages(request: Request, geometry: Geometry) -> list[tuple[int, int]]:
+    """Attention layers of each stage: engines cut whole layers, of which each may have several."""
+    where = request.origins.get("pp", "--pp-size")
+    if geometry.fold > 1 and request.pp > 1:
+        raise ConfigError(f"{geometry.fold} attentions a layer over {request.pp} stages: not known", where=where)
+    listed = request.flags.get("pp-layer-partition")
+    return partition(geometry.num_layers, request.pp, "last", listed=listed, where=where)
 
 
 def _components(target: list[Pool], drafts: dict[str, Pool], layers: range, attn_tp: int) -> tuple[Component, ...]:

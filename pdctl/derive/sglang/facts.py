@@ -97,7 +97,9 @@ NO_STAGES: Final = frozenset(
 KEEPS_DENSE: Final = frozenset({"MiniMaxM3ForCausalLM"})
 
 #: Values of --kv-cache-dtype that it takes and pdctl can lay out.
-KV_DTYPES: Final = ("auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2")
+KV_DTYPES: Final = ("auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "nvfp4", "fp4_mx_block16")
+#: Those that a Blackwell GPU alone takes.
+BLACKWELL_DTYPES: Final = frozenset({"mxfp8", "nvfp4"})
 
 #: Page sizes that an attention backend takes; any other becomes the last of them.
 BACKEND_PAGES: Final[Mapping[str, tuple[int, ...]]] = {

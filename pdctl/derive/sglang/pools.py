@@ -7,12 +7,9 @@ from msgspec.structs import replace
 
 from pdctl.derive import buffers
 from pdctl.derive.geometry import Geometry, Gqa, Mla, Qsa
-from pdctl.derive.sglang.settings import Settings
+from pdctl.derive.sglang.settings import STATE_ITEMSIZE, Settings
 from pdctl.derive.shapes import Buffer, Pool
 from pdctl_transfer.layout.manifest import ROPE_RING_LAYER, EnginePairs, IndexSpace
-
-STATE_ITEMSIZE = 2
-"""Convolution windows, PLE and QSA state, whatever the KV dtype."""
 
 
 def pools(geometry: Geometry, settings: Settings, *, split_sliding: bool, dense: bool) -> list[Pool]:
@@ -20,12 +17,12 @@ def pools(geometry: Geometry, settings: Settings, *, split_sliding: bool, dense:
     if geometry.sparse is not None and not dense:
         return _block_sparse(geometry, settings)
     if geometry.sliding is not None and split_sliding:
-        return [
-            kv_pool(geometry.full, geometry.attention, settings, pairs="position"),
-            kv_pool(geometry.sliding.layers, geometry.sliding.attention, settings, "swa", "window_page", "position"),
-        ]
+        full, window = kv_pool(geometry.full, geometry.attention, settings, pairs="position"), geometry.sliding
+        swa = kv_pool(window.layers, window.attention, settings, "swa", "window_page", "position")
+        return [full, swa, *_scales(full, geometry.attention, settings), *_scales(swa, window.attention, settings)]
     layers = geometry.attention_layers
     found = [kv_pool(layers, geometry.attention, settings)]
+    found += _scales(found[0], geometry.attention, settings)
     if geometry.recurrent is not None:
         found.append(_mamba(geometry, settings))
     if geometry.index is not None:
@@ -47,8 +44,19 @@ def kv_pool(
     if isinstance(attention, Mla):
         held = _latent(layers, attention, settings)
     else:
+        if settings.packed:  # V too has the width of K there
+            attention = Gqa(attention.kv_heads, attention.head_dim // 2, attention.head_dim // 2)
         held = buffers.key_value(layers, attention, settings.page_size, settings.kv_itemsize)
     return Pool(kind=kind, index_space=index_space, buffers=held, engine_pairs=pairs)
+
+
+def _scales(pool: Pool, attention: Gqa | Mla, settings: Settings) -> list[Pool]:
+    """MXFP8's block scales of a pool's layers: a component of their own, addressed as the pages are."""
+    if settings.kv_dtype != "mxfp8" or not isinstance(attention, Gqa):
+        return []
+    held = buffers.block_scales(pool.buffers[0].layers, attention, settings.page_size)
+    kind = "block_scale" if pool.kind == "kv" else f"block_scale_{pool.kind}"
+    return [Pool(kind=kind, index_space=pool.index_space, buffers=held, engine_pairs=pool.engine_pairs)]
 
 
 def _latent(layers: tuple[int, ...], mla: Mla, settings: Settings) -> tuple[Buffer, ...]:
@@ -61,6 +69,8 @@ def _latent(layers: tuple[int, ...], mla: Mla, settings: Settings) -> tuple[Buff
         )
     if settings.scaled_fp8_rows:
         return (buffers.scaled_latent(layers, mla, page),)
+    if settings.packed:
+        return (buffers.rows("latent", layers, page, (mla.rank + mla.rope) // 2),)
     return (buffers.latent(layers, mla, page, itemsize),)
 
 
@@ -95,7 +105,7 @@ def _mamba(geometry: Geometry, settings: Settings) -> Pool:
 
 def qsa_pools(qsa: Qsa, ring: int, settings: Settings) -> list[Pool]:
     """Pending keys and RoPE positions, a row a request; compressed keys, a page. `ring` is the RoPE ring's id."""
-    compressed = buffers.qsa_compressed(qsa, settings.page_size, STATE_ITEMSIZE)
+    compressed = buffers.qsa_compressed(qsa, settings.page_size, settings.compressed_itemsize)
     return [
         Pool(kind="qsa_pending", index_space="row", buffers=buffers.qsa_pending(qsa, ring, STATE_ITEMSIZE)),
         Pool(kind="qsa_compressed", index_space="page", buffers=(compressed,)),

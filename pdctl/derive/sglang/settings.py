@@ -2,15 +2,19 @@
 
 from msgspec import Struct
 
+from pdctl.derive.buffers import SCALED
 from pdctl.derive.config import Config
 from pdctl.derive.drafts import drafted_tokens
-from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
-from pdctl.derive.geometry import Geometry
+from pdctl.derive.dtypes import FOUR_BITS, itemsize, model_dtype, quantised_kv
+from pdctl.derive.geometry import Geometry, Gqa
 from pdctl.derive.request import Request
 from pdctl.derive.sglang import facts
 from pdctl.derive.sglang.pages import page_of
-from pdctl.errors import InputError
+from pdctl.errors import ConfigError, InputError
 from pdctl_transfer.rules.outcome import Evidence
+
+STATE_ITEMSIZE = 2
+"""Convolution windows, PLE and QSA state, whatever the KV dtype."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -19,11 +23,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     page_size: int
     kv_dtype: str
     kv_itemsize: int
+    packed: bool
+    """Whether a byte holds two elements of K, V or a latent."""
     model_itemsize: int
     state_itemsize: int
     platform: str
     index_itemsize: int
     """Bytes of an element of a block-sparse index."""
+    compressed_itemsize: int
+    """Bytes of an element of QSA's compressed keys."""
     scaled_fp8_rows: bool
     """Whether DSA keeps fp8 latents with scales and a 16-bit rope part; trtllm, SM100's default, does not."""
     extra_taps: int
@@ -36,11 +44,12 @@ def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
     """Every effective setting. Raises InputError for a flag whose value the engine would not take."""
     notes: list[str] = []
     sources: dict[str, Evidence] = {}
-    platform = request.platform or "hopper"
-    if request.platform is None:
-        notes.append("platform hopper is assumed (--platform)")
+    platform = _platform(request, notes)
     kv_dtype, model_itemsize = _dtypes(request, config, geometry, platform, sources, notes)
-    kv_itemsize = model_itemsize if kv_dtype == "auto" else itemsize(kv_dtype)
+    packed = kv_dtype in FOUR_BITS
+    if packed or kv_dtype == "mxfp8":
+        _refuse_scaled(request, geometry, kv_dtype)
+    kv_itemsize = model_itemsize if kv_dtype == "auto" else 1 if packed else itemsize(kv_dtype)
     assert kv_itemsize is not None  # _dtypes has refused others
     page = page_of(request, geometry, platform)
     sources["page_size"] = Evidence(page.source, str(page.size))
@@ -49,10 +58,12 @@ def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
         page_size=page.size,
         kv_dtype=kv_dtype,
         kv_itemsize=kv_itemsize,
+        packed=packed,
         model_itemsize=model_itemsize,
         state_itemsize=_state_itemsize(request, config, geometry, sources),
         platform=platform,
         index_itemsize=1 if kv_dtype == "fp8_e4m3" else model_itemsize,
+        compressed_itemsize=1 if request.flags.get("qsa-indexer-dtype") == "fp8_e4m3" else STATE_ITEMSIZE,
         scaled_fp8_rows=geometry.index is not None
         and kv_itemsize == 1
         and platform != "npu"
@@ -61,6 +72,33 @@ def resolve(request: Request, config: Config, geometry: Geometry) -> Settings:
         sources=sources,
         notes=tuple(notes),
     )
+
+
+def _platform(request: Request, notes: list[str]) -> str:
+    """The platform that is asked for; else Hopper, or what the KV type needs."""
+    where, word = _origin(request, "kv_cache_dtype", "--kv-cache-dtype"), request.kv_cache_dtype
+    if request.platform is not None:
+        if word in facts.BLACKWELL_DTYPES and request.platform != "sm100":
+            raise InputError(f"found {word}, which SGLang {facts.VERSION} takes on sm100 alone", where=where)
+        return request.platform
+    assumed = "sm100" if word in facts.BLACKWELL_DTYPES else "hopper"
+    why = f": {word} needs it" if assumed == "sm100" else ""
+    notes.append(f"platform {assumed} is assumed{why} (--platform)")
+    return assumed
+
+
+def _refuse_scaled(request: Request, geometry: Geometry, kv_dtype: str) -> None:
+    """Types with block scales, where no pool of theirs was seen: MXFP8 is K and V's, four bits are one plain pool's."""
+    where = _origin(request, "kv_cache_dtype", "--kv-cache-dtype")
+    parts = (geometry.recurrent, geometry.index, geometry.sparse, geometry.qsa)
+    kept = [geometry.attention, *([geometry.sliding.attention] if geometry.sliding else [])]
+    if any(part is not None for part in parts) or (kv_dtype in FOUR_BITS and geometry.sliding is not None):
+        raise ConfigError(f"KV of type {kv_dtype} beside state of other kinds: its pools are not known", where=where)
+    for one in kept:
+        if kv_dtype == "mxfp8" and not isinstance(one, Gqa):
+            raise ConfigError("latents of type mxfp8: their pool is not known", where=where)
+        if kv_dtype == "mxfp8" and isinstance(one, Gqa) and (one.head_dim % SCALED or one.v_head_dim % SCALED):
+            raise InputError(f"found mxfp8, but a head of {one.head_dim} is not whole blocks of {SCALED}", where=where)
 
 
 def _origin(request: Request, name: str, flag: str) -> str:
@@ -93,7 +131,7 @@ def _dtypes(
         return asked, model_itemsize
     if asked == "auto":
         sources["kv_cache_dtype"] = Evidence(facts.DEFAULT, f"auto, here {model} by {key}")
-    elif itemsize(asked) is None:
+    elif itemsize(asked) is None and asked not in FOUR_BITS:
         raise InputError(
             f"found {asked}, expected one of {', '.join(facts.KV_DTYPES)}",
             where=_origin(request, "kv_cache_dtype", "--kv-cache-dtype"),

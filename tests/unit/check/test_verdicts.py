@@ -528,3 +528,19 @@ def test_lengths_as_vllm_takes_them(tmp_path: Path, prefill: str, want: str | No
     report = verdict(tmp_path, "vllm nixl", flags("--max-model-len", prefill), "", DENSE)
     assert said(report) == ({"PD1027": want} if want else {})
     assert ("context_length" in {one.rule for one in report.skipped}) is (prefill == "auto")
+
+
+@pytest.mark.code("PD1020")
+@pytest.mark.parametrize(
+    ("word", "want"), [("fp4_mx_block16", error("PD1020")), ("nvfp4", error("PD1020")), ("mxfp8", {}), ("fp8_e4m3", {})]
+)
+def test_scales_of_four_bits_are_not_moved(tmp_path: Path, word: str, want: dict[str, str]) -> None:
+    """Equal bytes on both sides, and decode reads them with scales that nobody sent."""
+    side = f"kv_cache_dtype: {word}, page_size: 64"
+    assert said(verdict(tmp_path, "sglang mooncake", side, side, DENSE)) == want
+
+
+@pytest.mark.code("PD1005")
+def test_block_scales_across_unequal_tp(tmp_path: Path) -> None:
+    sides = (f"kv_cache_dtype: mxfp8, page_size: 128, attn_tp: {tp}" for tp in (2, 1))
+    assert said(verdict(tmp_path, "sglang mooncake", *sides, DENSE)) == error("PD1005")

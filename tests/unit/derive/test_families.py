@@ -68,7 +68,7 @@ def test_global_layers_with_a_head_size_of_their_own() -> None:
 
 def test_ratios_are_read_by_layer_and_the_draft_keeps_the_window_alone() -> None:
     """The list goes on with the draft's layers; a layer without a ratio sees its window and no more."""
-    geometry = read_geometry(Config(V4, "config.json"))
+    geometry = read_geometry(Config(V4, "config.json"), "sglang")
     assert geometry.compressed == Compressed((0, 4, 128, 4, 128), window=128, index_dim=128)
     assert (geometry.attention, geometry.full, geometry.index) == (Mla(448, 64), (1, 2, 3, 4), None)
     assert geometry.attention_layers == (0, 1, 2, 3, 4)
@@ -304,3 +304,48 @@ def test_digest_is_over_geometry_and_nothing_else() -> None:
 def test_nested_language_models_are_found() -> None:
     nested = {"architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava", "text_config": LLAMA}
     assert layout(nested).manifest.stages == layout(LLAMA).manifest.stages
+
+
+@pytest.mark.parametrize("name", ["lfm2_1b", "ling_25_1t", "longcat_flash", "hunyuan_large", "nemotron_nas"])
+def test_models_whose_pools_were_seen_in_one_engine_are_refused_in_others(name: str) -> None:
+    layout(oracle(name))
+    for engine in ("vllm", "reference"):
+        with pytest.raises(ConfigError, match="whose layout in"):
+            layout(oracle(name), engine=engine)
+
+
+def test_layers_of_short_convolutions_by_either_spelling() -> None:
+    """LFM2 names the kind of each layer, or where the attention is; no other state is kept."""
+    config = oracle("lfm2_1b")
+    places = [place for place, word in enumerate(config["layer_types"]) if word == "full_attention"]
+    by_places = {key: value for key, value in config.items() if key != "layer_types"} | {"full_attn_idxs": places}
+    assert layout(by_places).manifest.stages == layout(config).manifest.stages
+    assert {tensor for tensor, _, _ in sizes(layout(config), "mamba")} == {"conv"}
+    with pytest.raises(ConfigError, match="num_nextn_predict_layers"):
+        layout(config, speculative={"algorithm": "EAGLE"})
+
+
+@pytest.mark.parametrize("change", [{"kv_lora_rank": None}, {"short_conv_kernel_size": 4}, {"num_hidden_layers": 81}])
+def test_other_models_with_groups_of_layers_are_not_known(change: dict[str, Any]) -> None:
+    """Ring-linear keeps K and V, Ling-3 a convolution; engines differ in a last group that is cut off."""
+    with pytest.raises(ConfigError, match="layer_group_size"):
+        layout({**oracle("ling_25_1t"), **change})
+
+
+def test_two_attentions_a_layer_over_stages_are_not_known() -> None:
+    assert layout(oracle("longcat_flash")).manifest.stages[0].layers == (0, 56)
+    with pytest.raises(ConfigError, match="2 attentions a layer"):
+        layout(oracle("longcat_flash"), pp=2)
+
+
+def test_blocks_of_unequal_heads_are_not_known() -> None:
+    config = oracle("nemotron_nas")
+    blocks = [{"attention": {"n_heads_in_group": 8}}, *config["block_configs"][1:]]
+    with pytest.raises(ConfigError, match="groups of \\[8, 16\\]"):
+        layout({**config, "block_configs": blocks})
+
+
+def test_hunyuans_own_head_size_alone_does_not_start() -> None:
+    config = {key: value for key, value in oracle("hunyuan_large").items() if key != "head_dim"}
+    with pytest.raises(ConfigError, match="attention_head_dim: is not 80"):
+        layout(config)

@@ -87,6 +87,13 @@ GEOMETRY_KEYS: Final = frozenset(
         "indexer_layer_ids",
         "sparse_attention_config",
         "compress_ratios",
+        "num_layers",
+        "zero_expert_num",
+        "full_attn_idxs",
+        "conv_L_cache",
+        "layer_group_size",
+        "use_cla",
+        "block_configs",
     ]
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pdctl_transfer.rules.backends import check_backends
+from pdctl_transfer.rules.block_scales import check_block_scales
 from pdctl_transfer.rules.carried import check_carried
 from pdctl_transfer.rules.compression import check_compression
 from pdctl_transfer.rules.compressors import check_compressors
@@ -64,6 +65,7 @@ SETTING_RULES: Final[tuple[Rule, ...]] = (
     check_handshake,
     check_page_size,
     check_kv_dtype,
+    check_block_scales,
     check_element_types,
     check_kv_layout,
     check_pipeline,
