@@ -17,6 +17,14 @@ _OTHERS: Final = (
     (stat.S_ISBLK, "a device"),
 )
 
+#: What describes a model, in its folder: the first that is there. The second is Mistral's own.
+CONFIG_FILES: Final = ("config.json", "params.json")
+
+
+def config_file(folder: Path) -> Path | None:
+    """The file that describes the model of this folder; None where there is none."""
+    return next((folder / name for name in CONFIG_FILES if is_file(folder / name)), None)
+
 
 def read_input(
     path: Path, most: int, kind: type[InputError] = InputError, code: str = "PD0002", missing: str | None = None

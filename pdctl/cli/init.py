@@ -11,7 +11,7 @@ from pdctl.cli.output import result
 from pdctl.cli.verbosity import tell
 from pdctl.errors import InputError
 from pdctl.fleet.names import NAME_PATTERN
-from pdctl.inputs import is_file, is_folder
+from pdctl.inputs import config_file, is_folder
 
 
 def command(
@@ -54,7 +54,7 @@ def command(
 def _folder(model: str) -> str:
     """The model's folder, whole. Raises InputError (PD0011)."""
     folder = Path(model).expanduser()
-    if not is_file(folder / "config.json"):
+    if config_file(folder) is None:
         what = "there is no config.json in it" if is_folder(folder) else "no such folder"
         raise InputError(f"{model}: {what}", where="--model", code="PD0011", hint="give the folder of the model")
     return str(folder.resolve())

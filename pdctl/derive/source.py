@@ -7,20 +7,21 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from pdctl.derive import mistral
 from pdctl.derive.drafts import draft_named
 from pdctl.derive.request import Request
 from pdctl.errors import ConfigError
-from pdctl.inputs import is_file, read_input
+from pdctl.inputs import CONFIG_FILES, config_file, read_input
 
 MAX_BYTES: Final = 16 << 20
 
 
 def read_config(folder: Path) -> tuple[Mapping[str, Any], str]:
-    """The config.json of a model's folder, and its path for messages.
+    """The config.json of a model's folder, or what engines make of Mistral's params.json; and its path for messages.
 
     Raises ConfigError where there is none, or where it is not an object in JSON of at most 16 MiB.
     """
-    path = folder if folder.name == "config.json" else folder / "config.json"
+    path = folder if folder.name in CONFIG_FILES else (config_file(folder) or folder / CONFIG_FILES[0])
     hint = "give the folder with the model's config.json; weights are not needed"
     data = read_input(path, MAX_BYTES, ConfigError, ConfigError.code, hint)
     if len(data) > MAX_BYTES:
@@ -37,6 +38,8 @@ def read_config(folder: Path) -> tuple[Mapping[str, Any], str]:
         raise ConfigError("a number has more digits than any size", where=str(path)) from None
     if not isinstance(config, dict):
         raise ConfigError("found no object at its top", where=str(path))
+    if mistral.is_params(config):
+        config = mistral.as_config(config)
     return with_quantization(config, path.parent), str(path)
 
 
@@ -60,7 +63,7 @@ def with_draft(request: Request, folder: Path | None = None) -> Request:
     if (name := draft_named(request.speculative)) is None:
         return request
     place = folder or Path(name).expanduser()
-    if folder is None and not is_file(place / "config.json"):
+    if folder is None and config_file(place) is None:
         return request
     config, _ = read_config(place)
     return replace(request, speculative={**(request.speculative or {}), "draft_config": config})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pdctl.engines.builtin_models import CONFIGS, PREFIX
 from pdctl.errors import InputError
-from pdctl.inputs import is_file, is_folder
+from pdctl.inputs import config_file, is_file, is_folder
 
 
 def builtins_of(engine: str) -> list[str]:
@@ -27,10 +27,10 @@ def require_builtin(engine: str, path: str, where: str) -> None:
 
 
 def is_there(path: str) -> bool:
-    """A folder with a config.json, or a name that only the engine can resolve (`org/name`)."""
+    """A folder with a config.json or a params.json, or a name that only the engine can resolve (`org/name`)."""
     folder = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or is_folder(folder) or is_file(folder)
-    return is_file(folder / "config.json") if looks_local else path.count("/") <= 1
+    return config_file(folder) is not None if looks_local else path.count("/") <= 1
 
 
 def missing(path: str, where: str, hint: str) -> InputError:
