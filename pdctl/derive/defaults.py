@@ -27,7 +27,7 @@ SPELLINGS: Final = (
 )
 #: Keys that a config of its own always has: where one is missing, the file is cut off or another's. A nested part may
 #: leave them out, for it is written as the difference from its class.
-REQUIRED: Final = frozenset({"num_hidden_layers", "hidden_size", "num_attention_heads"})
+REQUIRED: Final = frozenset({"num_hidden_layers", "num_layers", "hidden_size", "num_attention_heads"})
 #: Keys without which a layout rests on the hidden size over the heads, or on as many KV heads as query heads.
 ASSUMED: Final = (("head_dim", "attention_head_dim", "kv_lora_rank"), (*KV_HEADS, "multi_query", "kv_lora_rank"))
 

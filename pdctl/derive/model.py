@@ -16,19 +16,20 @@ UNKNOWN_STATE: Final[Mapping[str, str]] = {
     "cross_attention_layers": "cross-attention to an encoder",
     "lru_width": "an RG-LRU state (RecurrentGemma)",
     "ssm_cfg": "Mamba-1 state",
-    "attn_layer_period": "Mamba-1 layers in a period (Jamba)",
     "attn_layer_indices": "a hybrid pattern by indices (Bamba)",
     "mb_per_layer": "Mamba layers with a shared memory (SambaY)",
     "local_layer_ids": "local layers by ids (Inkling)",
     "engram_layer_ids": "engram state",
 }
+BOTH: Final = ("sglang", "vllm")
 #: Keys of state that was seen in the pools of some engines alone: what it is, and in which.
 SEEN_IN: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "block_configs": ("attention that differs from block to block (Nemotron-NAS)", ("sglang",)),
-    "use_cla": ("K and V shared across layers (Hunyuan)", ("sglang",)),
-    "conv_L_cache": ("short convolutions without a recurrence (LFM2)", ("sglang",)),
-    "layer_group_size": ("linear attention in groups of layers (Bailing)", ("sglang",)),
-    "zero_expert_num": ("two attentions a layer (LongCat-Flash)", ("sglang",)),
+    "block_configs": ("attention that differs from block to block (Nemotron-NAS)", BOTH),
+    "use_cla": ("K and V shared across layers (Hunyuan)", BOTH),
+    "conv_L_cache": ("short convolutions without a recurrence (LFM2)", BOTH),
+    "layer_group_size": ("linear attention in groups of layers (Bailing)", BOTH),
+    "zero_expert_num": ("two attentions a layer (LongCat-Flash)", BOTH),
+    "attn_layer_period": ("Mamba-1 layers in a period (Jamba)", ("vllm",)),
 }
 #: Keys that say how often layers run; more than once is not understood.
 LOOPS: Final = ("loop_num", "num_loops")
@@ -49,6 +50,8 @@ def read_geometry(config: Config, engine: str) -> Geometry:
     state = recurrent.read(text, kinds.of("linear"), kinds.key)
     if state is None:
         _refuse_unread(text)
+    if engine == "vllm":  # SGLang keeps pages for blocks without attention too
+        full = tuple(layer for layer in full if layer not in attention.idle_blocks(text))
     squeezed = compressed.read_compressed(text, count)
     kept = compressed.read_latent(text) if squeezed else attention.read_full(text)
     return Geometry(

@@ -266,6 +266,9 @@ def _refuse_unknown(request: Request, geometry: Geometry, config: Config) -> Non
     text = config.text()
     if geometry.qsa is not None:
         text.fail("indexer_compress_ratio", "compressed sparse attention: its layout in vLLM is not known")
+    if geometry.fold > 1 and request.pp > 1:
+        where = request.origins.get("pp", "--pipeline-parallel-size")
+        raise ConfigError(f"{geometry.fold} attentions a layer over {request.pp} stages: not known", where=where)
     word = request.flags.get("indexer-kv-dtype", "auto")
     if geometry.index is not None and word not in ("auto", "fp8"):
         where = request.origins.get("indexer-kv-dtype", "--attention-config")

@@ -104,22 +104,32 @@ def kv_heads(config: Config) -> int:
 
 
 def _heads_of_blocks(config: Config) -> int:
-    """Nemotron-NAS: query heads over those of a group, which all blocks with attention share, or SGLang does not start.
-
-    Blocks without attention have pages all the same.
-    """
-    heads, blocks = config.size("num_attention_heads"), config.get("block_configs")
-    if not isinstance(blocks, list | tuple) or len(blocks) != config.size("num_hidden_layers"):
-        config.wrong("block_configs", "expected a list with one object for each layer")
-    groups = set()
-    for place, block in enumerate(blocks):
-        part = Config({"block": block}, config.source, f"{config.path}block_configs[{place}].").child("block")
-        kept = part.child("attention")
-        if not kept.flag("no_op", False):
-            groups.add(kept.size("n_heads_in_group"))
+    """Nemotron-NAS: query heads over those of a group, one for all blocks with attention, or SGLang does not start."""
+    heads = config.size("num_attention_heads")
+    groups = {block.size("n_heads_in_group") for block in _blocks(config) if not _idle(block)}
     if len(groups) != 1 or heads % min(groups):
         config.fail("block_configs", f"has groups of {sorted(groups)} of {heads} heads, expected one that divides them")
     return heads // groups.pop()
+
+
+def idle_blocks(config: Config) -> frozenset[int]:
+    """Layers of Nemotron-NAS without attention of their own; none of other models."""
+    blocks = _blocks(config) if config.get("block_configs") else []
+    return frozenset(layer for layer, block in enumerate(blocks) if _idle(block))
+
+
+def _blocks(config: Config) -> list[Config]:
+    """What each layer's block says of its attention."""
+    blocks = config.get("block_configs")
+    if not isinstance(blocks, list | tuple) or len(blocks) != config.size("num_hidden_layers"):
+        config.wrong("block_configs", "expected a list with one object for each layer")
+    places = [f"{config.path}block_configs[{place}]" for place in range(len(blocks))]
+    parts = [Config({at: block}, config.source).child(at) for at, block in zip(places, blocks, strict=True)]
+    return [part.child("attention") for part in parts]
+
+
+def _idle(block: Config) -> bool:
+    return block.flag("no_op", False) or block.flag("replace_with_linear", False)
 
 
 def read_head_dim(config: Config) -> int:

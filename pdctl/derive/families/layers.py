@@ -46,6 +46,7 @@ PATTERNS: Final = (
     "no_rope_layers",
     "layer_group_size",
     "full_attn_idxs",
+    "attn_layer_period",
 )
 
 
@@ -72,6 +73,11 @@ def read(config: Config) -> LayerKinds:
     count = counted(config)
     if config.has("layer_group_size"):
         return _grouped(config, count)
+    if config.has("attn_layer_period"):
+        every, first = config.size("attn_layer_period", most=MAX_LAYERS), config.size("attn_layer_offset", least=0)
+        return LayerKinds(
+            tuple("full" if layer % every == first else "linear" for layer in range(count)), "attn_layer_period"
+        )
     if config.has("full_attn_idxs") and not config.has("layer_types"):
         full = set(config.sizes("full_attn_idxs"))
         return LayerKinds(tuple("full" if layer in full else "linear" for layer in range(count)), "full_attn_idxs")

@@ -13,6 +13,8 @@ def read(config: Config, layers: tuple[int, ...], pattern_key: str | None) -> Re
     """The recurrent state of `layers`, by the keys that describe it."""
     if config.has("layer_group_size"):
         return _lightning(config, layers)
+    if config.has("attn_layer_period"):
+        return _mamba1(config, layers)
     if config.has("conv_L_cache"):
         return _short_conv(config, layers)
     if config.has("linear_attn_config"):
@@ -68,6 +70,22 @@ def _short_conv(config: Config, layers: tuple[int, ...]) -> Recurrent | None:
         declared=False,
         temporal_heads=0,
         temporal_elements=0,
+        state_dtype=None,
+    )
+
+
+def _mamba1(config: Config, layers: tuple[int, ...]) -> Recurrent:
+    """Jamba: each inner channel is a head of its own, `[inner, state]`, and the window is of those channels alone."""
+    inner = config.size("mamba_expand") * config.size("hidden_size")
+    return Recurrent(
+        family="mamba1",
+        layers=layers,
+        conv=(Group(inner, 1),),
+        taps=config.size("mamba_d_conv", least=2) - 1,
+        taps_first=False,
+        declared=True,
+        temporal_heads=inner,
+        temporal_elements=config.size("mamba_d_state"),
         state_dtype=None,
     )
 

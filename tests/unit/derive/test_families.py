@@ -307,11 +307,18 @@ def test_nested_language_models_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["lfm2_1b", "ling_25_1t", "longcat_flash", "hunyuan_large", "nemotron_nas"])
-def test_models_whose_pools_were_seen_in_one_engine_are_refused_in_others(name: str) -> None:
-    layout(oracle(name))
-    for engine in ("vllm", "reference"):
-        with pytest.raises(ConfigError, match="whose layout in"):
-            layout(oracle(name), engine=engine)
+def test_models_whose_pools_were_seen_in_some_engines_are_refused_in_others(name: str) -> None:
+    for engine in ("sglang", "vllm"):
+        layout(oracle(name), engine=engine)
+    with pytest.raises(ConfigError, match=r"whose layout in .*reference.* pdctl does not know"):
+        layout(oracle(name), engine="reference")
+
+
+def test_mamba1_was_seen_in_vllm_alone() -> None:
+    derived = layout(oracle("jamba15_mini"), engine="vllm", tp=2, page_size=None)
+    assert sizes(derived, "mamba")[0] == ("conv", 0, 24576)
+    with pytest.raises(ConfigError, match="attn_layer_period"):
+        layout(oracle("jamba15_mini"))
 
 
 def test_layers_of_short_convolutions_by_either_spelling() -> None:
@@ -334,8 +341,9 @@ def test_other_models_with_groups_of_layers_are_not_known(change: dict[str, Any]
 
 def test_two_attentions_a_layer_over_stages_are_not_known() -> None:
     assert layout(oracle("longcat_flash")).manifest.stages[0].layers == (0, 56)
-    with pytest.raises(ConfigError, match="2 attentions a layer"):
-        layout(oracle("longcat_flash"), pp=2)
+    for engine in ("sglang", "vllm"):
+        with pytest.raises(ConfigError, match="2 attentions a layer"):
+            layout(oracle("longcat_flash"), pp=2, engine=engine)
 
 
 def test_blocks_of_unequal_heads_are_not_known() -> None:

@@ -94,6 +94,8 @@ GEOMETRY_KEYS: Final = frozenset(
         "layer_group_size",
         "use_cla",
         "block_configs",
+        "attn_layer_period",
+        "attn_layer_offset",
     ]
 )
 

@@ -6,6 +6,7 @@ not established.
 
 from typing import Final
 
+from pdctl_transfer.layout.algebra import entries_of
 from pdctl_transfer.rules.pair import setting
 from pdctl_transfer.rules.refusal import BOTH, DECODE, Refusal, Sides, row
 
@@ -36,6 +37,14 @@ def _push_stages_widen(at: Sides, _: str) -> str | None:
     return (
         f"PP {pp} with hybrid KV layouts pushed from TP {prefill} to {decode}: NixlPushConnector takes no wider decode"
     )
+
+
+def _state_of_one_part(at: Sides, _: str) -> str | None:
+    parts = {entry.tensor for _, entry in entries_of(at.pair.prefill) if entry.tensor in ("conv", "temporal")}
+    if len(parts) != 1:
+        return None
+    what = "a window and no recurrence (LFM2)" if parts == {"conv"} else "a recurrence and no window (Ling-2.5)"
+    return f"a state with {what}: the connector raises NotImplementedError at its start"
 
 
 def _nvfp4_cut(at: Sides, _: str) -> str | None:
@@ -194,6 +203,9 @@ READ: Final = "vLLM 0.32.0"
 NO_DCP: Final = f"{READ} mooncake/mooncake_connector.py, no DCP"
 
 ROWS: Final[tuple[Refusal, ...]] = (
+    row(
+        "vllm", NIXL | MORI, ("prefill",), ("backend",), _state_of_one_part, f"{READ} v1/ssm_conv_transfer_utils.py:133"
+    ),
     row("vllm", NIXL, BOTH, ("pp",), _pull_pp_hybrid, f"{READ} nixl/base_worker.py:761", since="0.31.0"),
     row("vllm", NIXL, BOTH, ("pp",), _pp_hybrid, "vLLM 0.30.0 nixl/base_worker.py:642", since="0.26.0", until="0.31.0"),
     row("vllm", NIXL, BOTH, ("pp",), _pp_recurrent, f"{READ} nixl/base_worker.py:769", since="0.26.0"),
