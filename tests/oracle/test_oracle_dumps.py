@@ -48,11 +48,18 @@ def derived(dump: dict[str, Any], **changes: Any) -> Manifest:
         "pp": dump["pp"],
         "page_size": dump["requested_page_size"],
         "kv_cache_dtype": dump["kv_cache_dtype"],
-        "speculative": {"algorithm": "EAGLE"} if dump["draft"] else None,
+        "speculative": _speculative(dump),
         "platform": dump.get("facts"),
     }
     request = apply_environment(Request(**asked), dump.get("variables", {}))
     return derive(replace(apply(request, dump.get("flags", [])), **changes)).manifest
+
+
+def _speculative(dump: dict[str, Any]) -> dict[str, Any] | None:
+    """The head that the checkpoint carries, or a draft model with a config of its own."""
+    if (name := dump.get("draft_model")) is None:
+        return {"algorithm": "EAGLE"} if dump["draft"] else None
+    return {"draft_model_path": name, "draft_config": read(DATA / "configs" / f"{name}.json")}
 
 
 def registered(dump: dict[str, Any], num_layers: int) -> Iterator[tuple[str, str, int, int]]:
@@ -81,7 +88,7 @@ def dump(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_all_dumps_are_here() -> None:
-    assert len(DUMPS) == 98
+    assert len(DUMPS) == 100
 
 
 def test_entries_equal_what_the_engine_registers(dump: dict[str, Any]) -> None:
