@@ -4,9 +4,11 @@ Two engines of one target, one draft and equal sizes register equal buffers for 
 sizes its heads may not divide as the target's do: then nothing is held about them, and the verdict is unknown.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from pdctl.check.groups import Group
+from pdctl.derive.drafts import draft_named
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules import Outcome, Pair
 from pdctl_transfer.rules.outcome import Severity
@@ -36,6 +38,12 @@ def check_drafts(pair: Pair, prefill: str | None, decode: str | None) -> Iterato
     differ = f"; {listed(apart)} differ, so its buffers may" if apart else ""
     yield _said(pair, f"{why}{differ}", "warning")
     yield pair.skipped("drafts", f"not known (PD1053): {why}", needed=True)
+
+
+def unread(where: str, groups: Sequence[Group]) -> tuple[str, ...]:
+    """A note about a draft's config that was handed in at `where`, though no side names a draft model."""
+    named = any(draft_named(side.manifest.speculative) for group in groups for side in group.sides)
+    return () if named else (f"{where}: no side's speculative settings name a draft model, so its config is not read",)
 
 
 def _apart(prefill: Manifest, decode: Manifest) -> list[str]:

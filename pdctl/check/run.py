@@ -95,6 +95,7 @@ def _read(path: Path, options: Options) -> _Input:
 
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
+    from pdctl.check.drafts import unread
     from pdctl.check.exposed import exposed
     from pdctl.check.flag_rules.device_places import check_device_places
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
@@ -117,11 +118,13 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         *check_rank_ranges(groups, loaded),
         *check_nodes(loaded),
     )
+    handed = "--draft" if options.draft else loaded.source("model.draft") if loaded.draft_path else None
+    notes = unread(handed, groups) if handed else ()
     if options.live:
         from pdctl.check.live import live_groups
 
         groups = tuple(live_groups(loaded, groups, options.model))
-    return _Input(groups, (*outcomes, *unknown(groups)), fleet=True)
+    return _Input(groups, (*outcomes, *unknown(groups)), notes, fleet=True)
 
 
 def _report(groups: Sequence[Group], inputs: Sequence[_Input], options: Options, where: str, start: float) -> Report:

@@ -131,6 +131,7 @@ def _derive(
     platform: str | None,
     flags: list[str],
 ) -> Derived:
+    from pdctl.derive.drafts import draft_named
     from pdctl.derive.flags import apply, refuse_other_role, refuse_words
     from pdctl.derive.source import with_draft
 
@@ -160,6 +161,9 @@ def _derive(
         note(f"note: {text}")
     request = apply(request, flags)
     refuse_other_role(request)
+    if draft is not None and draft_named(request.speculative) is None:
+        hint = "name the draft in --speculative, or in the engine's flags"
+        raise InputError("the speculative settings name no draft model", where="--draft", hint=hint)
     return derive(with_draft(request, draft))
 
 

@@ -22,6 +22,11 @@ class Page(Struct, frozen=True):
 def page_of(request: Request, geometry: Geometry, platform: str) -> Page:
     """The effective page size."""
     chosen = _forced(geometry, platform) or _chosen(request, geometry, platform)
+    if geometry.recurrent is not None and geometry.recurrent.family == "short_conv" and chosen.size > 1:
+        note = (
+            f"pages of {chosen.size} tokens: SGLang takes them for short convolutions with --disable-radix-cache alone"
+        )
+        return Page(chosen.size, chosen.source, note)
     if request.page_size not in (None, chosen.size):
         note = f"page size {request.page_size} was asked for, SGLang makes it {chosen.size}: {chosen.source}"
         return Page(chosen.size, chosen.source, note)

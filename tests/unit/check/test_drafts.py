@@ -122,3 +122,13 @@ def test_no_plan_is_made_without_the_drafts_buffers(tmp_path: Path, capsys: pyte
     file = fleet(tmp_path, "sglang", EAGLE3, EAGLE3, DENSE)
     assert main(["plan", str(file)]) == 3
     assert "PD1053" in capsys.readouterr().err
+
+
+def test_a_config_that_nobody_reads_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A draft without settings that name one."""
+    file = fleet(tmp_path, "sglang", "", "", DENSE, OWN)
+    assert any("no side's speculative settings name a draft" in note for note in judged(file, tmp_path / "draft").notes)
+    assert not any("draft" in note for note in judged(file).notes)
+    words = ["layout", "--engine", "sglang", "--role", "prefill", "--model", str(tmp_path / "model")]
+    assert main([*words, "--draft", str(tmp_path / "draft")]) == 2
+    assert "name no draft model" in capsys.readouterr().err

@@ -328,6 +328,8 @@ def test_layers_of_short_convolutions_by_either_spelling() -> None:
     by_places = {key: value for key, value in config.items() if key != "layer_types"} | {"full_attn_idxs": places}
     assert layout(by_places).manifest.stages == layout(config).manifest.stages
     assert {tensor for tensor, _, _ in sizes(layout(config), "mamba")} == {"conv"}
+    assert any("--disable-radix-cache" in note for note in layout(config).notes)
+    assert not any("--disable-radix-cache" in note for note in layout(config, page_size=1).notes)
     with pytest.raises(ConfigError, match="num_nextn_predict_layers"):
         layout(config, speculative={"algorithm": "EAGLE"})
 
