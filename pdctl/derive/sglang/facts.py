@@ -98,6 +98,8 @@ KEEPS_DENSE: Final = frozenset({"MiniMaxM3ForCausalLM"})
 
 #: Values of --kv-cache-dtype that it takes and pdctl can lay out.
 KV_DTYPES: Final = ("auto", "bf16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "mxfp8", "nvfp4", "fp4_mx_block16")
+#: Words of releases before it, whose pools were not seen.
+OLDER_DTYPES: Final = frozenset({"fp4_e2m1"})
 #: Those that a Blackwell GPU alone takes.
 BLACKWELL_DTYPES: Final = frozenset({"mxfp8", "nvfp4"})
 

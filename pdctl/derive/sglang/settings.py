@@ -131,6 +131,9 @@ def _dtypes(
         return asked, model_itemsize
     if asked == "auto":
         sources["kv_cache_dtype"] = Evidence(facts.DEFAULT, f"auto, here {model} by {key}")
+    elif asked in facts.OLDER_DTYPES:
+        where = _origin(request, "kv_cache_dtype", "--kv-cache-dtype")
+        raise ConfigError(f"KV of type {asked}, a word of releases before {facts.VERSION}: not known", where=where)
     elif itemsize(asked) is None and asked not in FOUR_BITS:
         raise InputError(
             f"found {asked}, expected one of {', '.join(facts.KV_DTYPES)}",

@@ -57,6 +57,7 @@ def test_mxfp8_is_of_sm100() -> None:
         (oracle("qwen3_next_80b"), "mxfp8"),
         (oracle("minimax_m3_sparse"), "nvfp4"),
         (MIMO, "fp4_mx_block16"),
+        (LLAMA, "fp4_e2m1"),
     ],
 )
 def test_scaled_types_where_no_pool_of_theirs_was_seen(config: dict[str, Any], word: str) -> None:
