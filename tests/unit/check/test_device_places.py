@@ -30,6 +30,12 @@ def test_over_tcp_there_is_no_device_to_name() -> None:
     assert found(APART, "tcp") == []
 
 
+def test_a_map_in_a_file_that_is_not_here_is_not_compared() -> None:
+    params = 'SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS: \'{"device_list": "mlx5_0"}\''
+    assert found(f"{{env: {{{params}}}, args: [--disaggregation-ib-device, /there/map.json]}}") == []
+    assert found(f"{{env: {{{params}}}, args: [--disaggregation-ib-device, mlx5_1]}}") != []
+
+
 def test_one_place_is_enough() -> None:
     assert found("{args: [--disaggregation-ib-device, mlx5_0]}") == []
     assert found("{env: {UCX_NET_DEVICES: 'mlx5_0:1'}, args: [--disaggregation-ib-device, mlx5_0]}") == []
