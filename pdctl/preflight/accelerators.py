@@ -32,6 +32,8 @@ class Placed(Struct, frozen=True):
     first: int = 0
     step: int = 1
     share: float | None = None
+    alone: bool = False
+    """In a pod of its own, whose accelerators are counted from 0 whichever of the host's they are."""
 
     def taken(self, host: "Host") -> tuple[int, ...] | None:
         """Numbers of the host's accelerators, in the order of its ranks. One beyond the last is not there.
@@ -68,7 +70,10 @@ def placed_on(loaded: "LoadedFleet", pool: "Pool", host: str, reading: Reading) 
     each = ((name, [at for at, _ in pool.places(index)]) for index, name in enumerate(pool.members))
     here = {name: ranks * count for name, hosts in each if (count := hosts.count(host or "localhost"))}
     taken = float(share) if share is not None and re.fullmatch(r"[01]?\.?\d+", share) else None
-    return tuple(Placed(name, count, visible, source, first, max(1, step), taken) for name, count in here.items())
+    alone = not pool.shares_ports
+    return tuple(
+        Placed(name, count, visible, source, first, max(1, step), taken, alone) for name, count in here.items()
+    )
 
 
 def on_cpu(pool: "Pool", reading: Reading) -> bool:

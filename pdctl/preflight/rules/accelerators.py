@@ -2,6 +2,7 @@
 
 PD2025: one is named that the host does not have; CUDA then hides it and all that are named after it. PD2026: an engine
 has more ranks than it is shown. PD2028: two engines take the same, as all do that are told nothing: the first ones.
+Pods are given theirs by others, and count them from 0.
 """
 
 from collections.abc import Iterator
@@ -39,7 +40,9 @@ def _of_host(subject: str, facts: HostFacts, placed: list[Placed]) -> Iterator[O
         return
     taken = {one.name: numbers for one in placed if (numbers := one.taken(facts.host)) is not None}
     faults: list[Outcome] = [*_absent(subject, placed, taken, count), *_few(subject, placed, taken, count)]
-    faults += _shared(subject, placed, {name: [n for n in numbers if n < count] for name, numbers in taken.items()})
+    own = {one.name for one in placed if one.alone}
+    there = {name: [n for n in numbers if n < count] for name, numbers in taken.items() if name not in own}
+    faults += _shared(subject, placed, there)
     yield from faults
     for one in placed:
         if one.name not in taken:
@@ -52,7 +55,7 @@ def _of_host(subject: str, facts: HostFacts, placed: list[Placed]) -> Iterator[O
 def _absent(subject: str, placed: list[Placed], taken: dict[str, tuple[int, ...]], count: int) -> Iterator[Finding]:
     for one in placed:
         missing = [number for number in taken.get(one.name, ()) if number >= count]
-        if one.visible is not None and missing:
+        if one.visible is not None and missing and not one.alone:
             evidence = (Evidence(one.source, ", ".join(one.visible)), Evidence("this host has", f"0 to {count - 1}"))
             params = {"engine": one.name, "missing": ", ".join(map(str, missing)), "count": count}
             yield Finding("PD2025", subject, evidence, params)

@@ -10,13 +10,16 @@ from pdctl.preflight.facts import HostFacts
 from pdctl.preflight.rules.common import bare, named, over_rdma
 from pdctl.preflight.snapshot import Snapshot, label
 from pdctl.preflight.wants import Want
-from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome
+from pdctl_transfer.rules.outcome import Evidence, Finding, Held, Outcome, Skipped
 
 
 def check(snapshot: Snapshot) -> Iterator[Outcome]:
     """One outcome a pool and host with GPUs where devices are named."""
     for want, facts in over_rdma(snapshot):
         wanted = {hca.name for hca in named(want, facts)}
+        if wanted and any(one.alone for one in want.placed):
+            yield Skipped("nearness", label(want.host), f"{want.pool}: which GPUs its pods are given is not known")
+            continue
         mine = _taken(want, facts)
         gpus = [item for item in facts.choice.assignments if item.gpu is not None and item.picks]
         gpus = [item for item in gpus if mine is None or item.gpu in mine]

@@ -151,6 +151,18 @@ def test_a_build_for_cpus_takes_no_accelerator(eight: Path):
     assert "PD2026" not in findings(judge(snapshot((want, facts(eight)), software=programs)))
 
 
+def test_pods_count_accelerators_of_their_own(two: Path):
+    own = {"network": "own"}
+    assert both({"attn_tp": 2, **own}, {**own}, two) == {}
+    assert both({"devices": ["2"], **own}, {"devices": ["2"], **own}, two) == {}
+    assert set(both({"attn_tp": 4, **own}, {**own}, two)) == {"PD2026"}
+
+
+def test_nodes_of_one_engine_take_a_share_of_its_ranks(two: Path):
+    assert set(both({"nodes": 2, "attn_tp": 4}, {"replicas": 0}, two)) == {"PD2026"}, "both on this host"
+    assert both({"nodes": 2, "attn_tp": 4, "hosts": ["localhost", "h1"]}, {"replicas": 0}, two) == {}
+
+
 def test_engines_of_one_machine_by_two_names_are_counted_together(two: Path):
     assert set(both({"attn_tp": 2}, {"hosts": ["localhost"]}, two)) == {"PD2028"}
 

@@ -162,6 +162,14 @@ def test_only_gpus_that_the_pool_takes_want_a_near_adapter(tmp_path: Path, prefi
     assert (found["PD2012"].params["gpus"] if "PD2012" in found else None) == far
 
 
+def test_pods_are_given_gpus_that_nobody_told(tmp_path: Path):
+    machines.build("eight-gpus-eight-hcas", tmp_path)
+    pool = {"network": "own", "attn_tp": 2, "args": [FLAG, "mlx5_4,mlx5_5"]}
+    outcomes = judge(snapshot((fleet("sglang", "mooncake", pool), facts(tmp_path, nvidia_driver="open 570"))))
+    assert "PD2012" not in findings(outcomes)
+    assert "nearness" in {item.rule for item in outcomes if isinstance(item, Skipped)}
+
+
 PARAMS = "SGLANG_DISAGGREGATION_NIXL_BACKEND_PARAMS"
 
 
