@@ -14,6 +14,8 @@ from pdctl.errors import InputError
 from pdctl.flags import load
 from pdctl.recipes.engines import ENGINES, Role
 from pdctl.recipes.left import NO_FIELD, SECTIONS, Left, all_of
+from pdctl.recipes.nodes import carried as carried_nodes
+from pdctl.recipes.nodes import nodes_of, unplaced
 from pdctl.recipes.words import names, words
 
 ROLES: Final = ("prefill", "decode")
@@ -103,8 +105,14 @@ def _pool(
 ) -> dict[str, Any]:
     """The pool of a role. `given`: the settings that no field of the whole fleet holds."""
     kind, key = ENGINES[engine], f"backend.{engine}_config.{role}"
-    pool = {"replicas": _count(recipe, f"{role}_workers"), **_image(recipe)}
-    pool |= kind.fields(role, given, names(load(engine), given), left)
+    nodes = nodes_of(_section(recipe, "resources"), role) or 1
+    pool = {"replicas": _count(recipe, f"{role}_workers"), **({"nodes": nodes} if nodes > 1 else {}), **_image(recipe)}
+    keys = names(load(engine), given)
+    hybrid = keys.get("--data-parallel-hybrid-lb", "")
+    if nodes > 1 and given.get(hybrid) is True:
+        del given[hybrid]
+        pool["load_balancing"] = "hybrid"
+    pool |= kind.fields(role, given, keys, left)
     args: list[str] = []
     for name, value in given.items():
         if value is None or value is False:
@@ -163,25 +171,15 @@ def _leave(recipe: Mapping[str, Any], engine: str, left: list[Left]) -> None:
         *("backend.type", f"backend.{engine}_config", "resources.gpu_type"),
         *(f"backend.{role}_environment" for role in ROLES),
         *(f"resources.{role}_workers" for role in ROLES),
+        *carried_nodes(_section(recipe, "resources"), ROLES),
         *(("backend.connector",) if engine == "vllm" else ()),
         *(("identity.container.image",) if _at(recipe, "identity", "container", "image") else ()),
         *((f"identity.frameworks.{engine}",) if _STATED.fullmatch(str(_at(recipe, *_identity(engine)))) else ()),
     }
     lines = (one for key, value in recipe.items() for one in all_of(value, str(key), SECTIONS.get(str(key), NO_FIELD)))
     left += [one for one in lines if not any(f"{one.key}.".startswith(f"{key}.") for key in carried)]
-    left += _spanning(recipe)
+    left += unplaced(_section(recipe, "resources"), ROLES)
 
 
 def _identity(engine: str) -> tuple[str, str, str]:
     return ("identity", "frameworks", engine)
-
-
-def _spanning(recipe: Mapping[str, Any]) -> list[Left]:
-    """Engines of several nodes: the fleet file holds their sizes, not which node runs which rank."""
-    resources = _section(recipe, "resources")
-    found = []
-    for role in ROLES:
-        nodes, workers = resources.get(f"{role}_nodes"), resources.get(f"{role}_workers", 1)
-        if isinstance(nodes, int) and isinstance(workers, int) and 0 < workers < nodes:
-            found.append(Left(f"{role} engine", f"spans {nodes // workers} nodes: its ranks are not placed"))
-    return found

@@ -1,6 +1,7 @@
 """What of an engine's settings becomes a field of the fleet file. Each takes what it carries out of the settings."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -113,6 +114,8 @@ def _sglang_fields(role: Role, given: dict[str, Any], keys: Mapping[str, str], l
     elif given.get(port) is not None:
         found["ports"] = {"bootstrap": given.pop(port)}
     found |= _taken(given, keys, {"--page-size": "page_size", "--kv-cache-dtype": "kv_cache_dtype", "--pp-size": "pp"})
+    if _size(given, keys.get("--ep-size")) is not None:
+        found |= _taken(given, keys, {"--ep-size": "ep"})
     attention = given.get(keys.get("--enable-dp-attention", "")) is True
     tp, dp, cp = (_size(given, keys.get(flag)) for flag in ("--tp-size", "--dp-size", "--attn-cp-size"))
     if tp is None or dp is None or cp is None or tp % ((dp if attention else 1) * cp):
@@ -133,7 +136,19 @@ def _vllm_fields(role: Role, given: dict[str, Any], keys: Mapping[str, str], lef
         "--block-size": "page_size",
         "--kv-cache-dtype": "kv_cache_dtype",
     }
-    return _taken(given, keys, fields)
+    found = _taken(given, keys, fields)
+    switch = keys.get("--enable-expert-parallel", "")
+    width = _width(found, given.get(keys.get("--prefill-context-parallel-size", ""), 1))
+    if given.get(switch) is True and width is not None and width > 1:  # it spreads experts over all ranks
+        del given[switch]
+        found["ep"] = width
+    return found
+
+
+def _width(found: Mapping[str, Any], pcp: Any) -> int | None:
+    """Ranks of one stage; None where a size is no number."""
+    sizes = [_size({"size": size}, "size") for size in (found.get("attn_tp", 1), found.get("dp", 1), pcp)]
+    return math.prod(size or 1 for size in sizes) if None not in sizes else None
 
 
 ENGINES: Final[Mapping[str, Engine]] = {

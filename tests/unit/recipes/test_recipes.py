@@ -12,7 +12,7 @@ import yaml
 from pdctl.check import Options, check_fleet
 from pdctl.errors import InputError
 from pdctl.fleet import parse_fleet
-from pdctl.recipes import Left, convert, variants
+from pdctl.recipes import convert, variants
 from pdctl.report import Report
 
 TOOL = Path(__file__).parents[3] / "tools" / "check_recipes.py"
@@ -116,6 +116,7 @@ def test_sglangs_sizes_become_fields_and_the_rest_flags() -> None:
         "router": {"kind": "dynamo", "args": ["--router-mode", "kv"]},
         "prefill": {
             "replicas": 2,
+            "nodes": 2,
             "image": image,
             "ports": {"bootstrap": 30001},
             "page_size": 64,
@@ -159,14 +160,52 @@ def test_no_line_is_dropped_in_silence() -> None:
         "backend.sglang_config.decode.enable-symm-mem",
         "backend.sglang_config.prefill.model-path",
         "model.precision",
-        "prefill engine",
-        "resources.decode_nodes",
-        "resources.gpus_per_node",
-        "resources.prefill_nodes",
         "slurm.time_limit",
     ]
     assert all(left.why for left in one.left)
-    assert Left("prefill engine", "spans 2 nodes: its ranks are not placed") in one.left
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "left"),
+    [
+        ({"decode_nodes": 4, "decode_workers": 2}, 2, []),
+        ({"decode_nodes": 1, "decode_workers": 4}, 1, []),
+        ({"decode_nodes": 0, "decode_workers": 2}, 1, []),
+        # what an engine takes goes before how many nodes there are
+        ({"decode_nodes": 4, "decode_workers": 1, "gpus_per_node": 4, "gpus_per_decode": 8}, 2, []),
+        ({"decode_nodes": 3, "decode_workers": 2}, 1, ["decode engine", "resources.decode_nodes"]),
+    ],
+)
+def test_nodes_of_an_engine(resources: dict[str, int], nodes: int, left: list[str]) -> None:
+    document = yaml.safe_load(SGLANG)
+    document["resources"] = {"prefill_workers": 1, **resources}
+    one = convert(document)
+    assert one.fleet["decode"].get("nodes", 1) == nodes
+    assert sorted(each.key for each in one.left if "decode engine" in each.key or "resources" in each.key) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "role", "fields"),
+    [
+        (SGLANG.replace("dp-size: 2", "dp-size: 2\n      expert-parallel-size: 4"), "prefill", {"ep": 4}),
+        (VLLM.replace("block-size: 32", "enable-expert-parallel: true"), "decode", {"ep": 4}),
+        (VLLM.replace("block-size: 32", "enable-expert-parallel: true"), "prefill", {"ep": 2}),
+        (
+            VLLM.replace("decode_nodes: 1", "decode_nodes: 2").replace(
+                "size: 2}", "size: 4, data-parallel-hybrid-lb: true}"
+            ),
+            "decode",
+            {"nodes": 2, "dp": 4, "load_balancing": "hybrid"},
+        ),
+    ],
+)
+def test_experts_and_balancing_are_fields(text: str, role: str, fields: dict[str, Any], tmp_path: Path) -> None:
+    """vLLM's switch takes all ranks; the flag of a field is not given twice."""
+    (one,) = _launches(text)
+    pool = one.fleet[role]
+    assert {name: pool.get(name) for name in fields} == fields
+    assert not {"--expert-parallel-size", "--enable-expert-parallel", "--data-parallel-hybrid-lb"} & set(pool["args"])
+    assert _checked(one.fleet, tmp_path).ok
 
 
 def test_vllms_connector_names_the_transfer_and_stays_a_flag() -> None:
