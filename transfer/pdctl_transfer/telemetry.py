@@ -105,17 +105,16 @@ class Telemetry:
     def ended(
         self, room: int, code: str, side: str, cause: str, reached: Mapping[str, float], request: str = ""
     ) -> None:
-        """A request ended: confirmed where `code` is empty. `reached`: monotonic times of its states."""
+        """A request ended: confirmed where `code` is empty. `reached`: monotonic times of its states, its end's too."""
         started = reached.get("bootstrapping", 0.0)
         states = {state: round(at - started, 6) for state, at in reached.items()}
+        outcome = "withdrawn" if "withdrawn" in reached else "failed" if code else "confirmed"
+        why = {"code": code, "side": side, "cause": cause} if code else {}
         with self._lock:
-            self._add("requests_total", 1, outcome="failed" if code else "confirmed")
-            if code:
+            self._add("requests_total", 1, outcome=outcome)
+            if outcome == "failed":
                 self._add("failures_total", 1, code=code, blames=side)
-                why = {"code": code, "side": side, "cause": cause, "states": states}
-                self._note("failed", room, "", "", why, request)
-            else:
-                self._note("confirmed", room, "", "", {"states": states}, request)
+            self._note(outcome, room, "", "", {**why, "states": states}, request)
 
     def events(self, after: int = 0) -> list[Event]:
         """Events with a serial above `after`, oldest first."""

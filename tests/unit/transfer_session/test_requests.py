@@ -47,6 +47,10 @@ def ids(seed: int = 0, pages: int = 3) -> dict[str, list[int]]:
     return indices(np.random.default_rng(seed), 64, pages)
 
 
+def over(handle: Any) -> tuple[str, str, str]:
+    return handle.wait(10), handle.failure.code, handle.failure.side
+
+
 def end(handle: Any) -> tuple[str, str]:
     assert handle.wait(10) == "failed"
     return handle.failure.code, handle.failure.side
@@ -162,11 +166,12 @@ def test_two_decode_engines_that_ask_for_one_room() -> None:
         assert first.wait(10) == "confirmed"
 
 
-@pytest.mark.code("PD4033")
+@pytest.mark.code("PD4033", "PD4035")
+@pytest.mark.parametrize(("how", "state", "code"), [("abort", "failed", "PD4033"), ("withdraw", "withdrawn", "PD4035")])
 @pytest.mark.parametrize("side", ["prefill", "decode"])
 @pytest.mark.parametrize("met", [True, False])
-def test_abort_ends_both_sides(side: str, met: bool) -> None:
-    """Also where the other side opens the room only afterwards."""
+def test_what_one_side_gives_up_ends_on_both(side: str, met: bool, how: str, state: str, code: str) -> None:
+    """Also where the other side opens the room only afterwards. What is withdrawn counts as no failure."""
     with world(FAST) as w:
         room = next(rooms)
         prefill, decoder = only(w.prefill)[0], only(w.decode)[0]
@@ -180,16 +185,37 @@ def test_abort_ends_both_sides(side: str, met: bool) -> None:
         elif side == "decode":
             while not prefill._driver.machine.legs:
                 receiver.wait(0.01)
-        (sender if side == "prefill" else receiver).abort("the client left")
-        assert end(sender if side == "prefill" else receiver) == ("PD4033", side)
+        getattr(sender if side == "prefill" else receiver, how)("the client left")
+        assert over(sender if side == "prefill" else receiver) == (state, code, side)
         if not met and side == "prefill":
             receiver = decoder.open(room, w.at, ids())
         if not met and side == "decode":
             assert receiver.wait_reusable(30)
             sender = prefill.open(room)
-        assert end(sender) == end(receiver) == ("PD4033", side)
+        assert over(sender) == over(receiver) == (state, code, side)
         assert sender.wait_reusable(30)
         assert receiver.wait_reusable(30)
+        for peer in (prefill, decoder):
+            assert f'outcome="{state}"' in peer.telemetry.exposition()
+            assert ("failures_total{" in peer.telemetry.exposition()) is (state == "failed")
+
+
+@pytest.mark.code("PD4035")
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_decode_that_needs_nothing_says_so_without_giving_ids(opened: str) -> None:
+    with world(FAST) as w:
+        room, prefill, decoder = next(rooms), only(w.prefill)[0], only(w.decode)[0]
+        if opened == "before":
+            sender = prefill.open(room)
+            sender.send(ids())
+        receiver = decoder.decline(room, w.at, "all of it is cached")
+        if opened == "after":
+            assert over(receiver)[0] == "withdrawn"
+            sender = prefill.open(room)
+        assert over(sender) == over(receiver) == ("withdrawn", "PD4035", "decode")
+        assert sender.wait_reusable(30)
+        assert receiver.wait_reusable(30)
+        assert "cached" in sender.failure.cause
 
 
 def test_prefill_hears_of_an_abort_that_came_before_its_ranks_were_known() -> None:

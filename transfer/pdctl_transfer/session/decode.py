@@ -72,6 +72,16 @@ class DecodePeer:
         driver.begin(number, driver.open, room, registry, ids_of(indices))
         return handle
 
+    def decline(self, room: int, registry: Address, reason: str) -> ReceiveHandle:
+        """Say that a room is not needed, which its prefill ranks hold open: all of it is here already, or it came
+        another way. It ends there as withdrawn (PD4035), as no failure."""
+        driver = self._driver
+        handle = ReceiveHandle(room, lambda _, failure: driver.abort(number, failure))
+        number = driver.adopt(handle)
+        driver.begin(number, driver.decline, room, registry)
+        handle.withdraw(reason)
+        return handle
+
     def close(self, drain_s: float = 5.0) -> bool:
         """Fail what is open (PD4034), and wait up to `drain_s` seconds until nothing can land any more.
 
@@ -116,6 +126,12 @@ class _Decode(Driver):
             fault = Failure("PD4021", f"room {room}: decode {wrong}", "decode")
         self._aims[(room, attempt)] = Aim(ids)
         self.tell(on.Opened(time.monotonic(), number, room, fault, attempt, registry))
+
+    def decline(self, number: int, room: int, registry: Address) -> None:
+        """An engine opens a room only to say that it does not need it. On the loop thread."""
+        attempt = os.urandom(8).hex()
+        self._aims[(room, attempt)] = Aim({})
+        self.tell(on.Opened(time.monotonic(), number, room, None, attempt, registry))
 
     def leave(self) -> None:
         """See `Driver`."""

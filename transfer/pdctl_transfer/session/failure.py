@@ -4,15 +4,18 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-State = Literal["bootstrapping", "waiting", "transferring", "confirmed", "failed"]
+State = Literal["bootstrapping", "waiting", "transferring", "confirmed", "withdrawn", "failed"]
 Side = Literal["prefill", "decode"]
 
-ORDER: Final[tuple[State, ...]] = ("bootstrapping", "waiting", "transferring", "confirmed", "failed")
-ENDS: Final = frozenset({"confirmed", "failed"})
+ORDER: Final[tuple[State, ...]] = ("bootstrapping", "waiting", "transferring", "confirmed", "withdrawn", "failed")
+ENDS: Final = frozenset({"confirmed", "withdrawn", "failed"})
+WITHDRAWN: Final = "PD4035"
+"""Not needed after all: over without a transfer, and nobody's fault."""
 
 
 class Failure(Struct, frozen=True):
-    """Why a request failed: a catalog code, the first cause in words, and the side that is to blame."""
+    """Why a request failed, or was withdrawn: a catalog code, the first cause in words, and the side that is to blame,
+    or withdrew it."""
 
     code: str
     cause: str

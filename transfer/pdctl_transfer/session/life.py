@@ -1,14 +1,14 @@
 """The life of a request at one side, and the handle by which an engine follows it.
 
 bootstrapping (the two sides find each other) → waiting (both know the request) → transferring (bytes move) →
-confirmed | failed. It only moves forward, the first end is the end, and whatever comes late changes nothing.
+confirmed | withdrawn | failed. It only moves forward, the first end is the end, what comes late changes nothing.
 """
 
 import threading
 import time
 from collections.abc import Callable
 
-from pdctl_transfer.session.failure import ENDS, ORDER, Failure, Side, State
+from pdctl_transfer.session.failure import ENDS, ORDER, WITHDRAWN, Failure, Side, State
 
 
 class Life:
@@ -40,8 +40,8 @@ class Life:
         if self.state in ENDS:
             return False
         self.failure = failure
-        self.state = "failed"
-        self.reached["failed"] = time.monotonic()
+        self.state = "withdrawn" if failure.code == WITHDRAWN else "failed"
+        self.reached[self.state] = time.monotonic()
         self._end()
         return True
 
@@ -94,12 +94,12 @@ class Handle:
 
     @property
     def state(self) -> State:
-        """bootstrapping, waiting, transferring, confirmed or failed."""
+        """bootstrapping, waiting, transferring, confirmed, withdrawn or failed."""
         return self.life.state
 
     @property
     def failure(self) -> Failure | None:
-        """Code, cause and side once failed; None otherwise."""
+        """Code, cause and side once failed or withdrawn; None otherwise."""
         return self.life.failure
 
     @property
@@ -108,7 +108,7 @@ class Handle:
         return self.life.reusable
 
     def wait(self, timeout: float | None = None) -> State:
-        """Block until confirmed or failed, or until the time ran out; returns the state then."""
+        """Block until confirmed, withdrawn or failed, or until the time ran out; returns the state then."""
         self.life.wait(timeout)
         return self.life.state
 
@@ -119,6 +119,11 @@ class Handle:
     def when_over(self, function: Callable[[], None]) -> None:
         """Call `function` once when the request has ended; it runs on the peer's loop thread and must be short."""
         self.life.when_over(function)
+
+    def withdraw(self, reason: str) -> None:
+        """The transfer is not needed: it ends on both sides, as no failure (PD4035). Harmless once it has ended. Does
+        not wait; the buffers are free once `reusable`."""
+        self._abort(Failure(WITHDRAWN, f"not needed by the {self._side} engine: {reason}", self._side))
 
     def abort(self, reason: str) -> None:
         """Give the request up on both sides (PD4033). Harmless once it has ended. Does not wait."""
