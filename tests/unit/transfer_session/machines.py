@@ -42,6 +42,7 @@ class Handle:
         self.use = rank.world.uses[room]
         self.ends: list[Failure | None] = []
         self.released = 0
+        self.sent = 0
 
     @property
     def code(self) -> str:
@@ -80,9 +81,7 @@ class Rank:
         self.world, self.side, self.rank = world, side, rank
         self.name = f"{side}{rank.tp}.{serial}"
         self.machine: Any = (
-            Sender(OPTIONS, self.cut)
-            if side == "prefill"
-            else Receiver(OPTIONS, SLOTS, lambda key, rank: world.shapes[key[0]].chunks, lambda at: None)
+            Sender(OPTIONS, self.cut) if side == "prefill" else Receiver(OPTIONS, SLOTS, self.chunks, lambda at: None)
         )
         self.handles: dict[int, Handle] = {}
         self.timers: dict[on.Timer, float] = {}
@@ -100,7 +99,10 @@ class Rank:
         return self.name
 
     def cut(self, peer: str, ask: say.Ask, sent: object) -> Cut | Failure:
-        return self.world.shapes[ask.room]
+        return self.world.shapes[ask.room][sent]  # type: ignore[index]
+
+    def chunks(self, key: on.Key, rank: RankId, more: say.More | None) -> int:
+        return self.world.shapes[key[0]][more.number if more else 0].chunks
 
     def take(self, event: Any) -> None:
         """Tell the machine, and do what it wants."""
@@ -163,6 +165,9 @@ class Rank:
     def _deliver(self, a: do.Deliver) -> None:
         pass
 
+    def _spare(self, a: do.Spare) -> None:
+        pass
+
     def _end(self, a: do.End) -> None:
         self.handles[a.handle].ends.append(a.failure)
 
@@ -198,7 +203,7 @@ class Model:
         self.serials = itertools.count(1)
         self.handle_numbers = itertools.count(1)
         self.attempts = itertools.count(1)
-        self.shapes: dict[int, Cut] = {}
+        self.shapes: dict[int, tuple[Cut, ...]] = {}
         self.faults: dict[on.Key, int] = defaultdict(int)
         """How often a leg's writes failed."""
         self.forgotten: set[tuple[int, int]] = set()
@@ -222,9 +227,13 @@ class Model:
             self.links[self.pair(made, other)] = Link()
         return made
 
-    def open(self, shape: Cut, ranks: tuple[Rank, ...], number: int, *, forgotten: bool = False) -> None:
-        """`forgotten`: the engines of both sides leave a kind of state out."""
-        self.shapes[number] = shape
+    def open(
+        self, shape: Cut, ranks: tuple[Rank, ...], number: int, *, forgotten: bool = False, parts: int = 1
+    ) -> None:
+        """`forgotten`: the engines of both sides leave a kind of state out. `parts`: installments; all but the first
+        come later (`send`)."""
+        every = [shape] * parts if parts == 1 else [shape._replace(summed_apart=False, stops={})] * (parts - 1)
+        self.shapes[number] = (*every, *([shape._replace(summed_apart=True, stops={})] if parts > 1 else []))
         self.uses[number] += 1
         if forgotten:
             self.forgotten.add((number, self.uses[number]))
@@ -238,7 +247,18 @@ class Model:
             self.causes[number] += fault is not None
             rank.take(on.Opened(self.now, serial, number, fault, attempt, REGISTRY))
             if rank.side == "prefill":
-                rank.take(on.Sent(self.now, serial, object(), b"m"))
+                self.send_next(rank, serial)
+
+    def unsent(self, rank: Rank) -> list[int]:
+        """Open handles of a prefill rank whose engine has more to send."""
+        return [n for n, h in rank.handles.items() if not h.ends and h.sent < len(self.shapes[h.room])]
+
+    def send_next(self, rank: Rank, serial: int) -> None:
+        """The engine sends the next installment."""
+        handle = rank.handles[serial]
+        n, handle.sent = handle.sent, handle.sent + 1
+        last = handle.sent == len(self.shapes[handle.room])
+        rank.take(on.Sent(self.now, serial, n, b"m" if last else b"", last))
 
     def abort(self, rank: Rank, serial: int) -> None:
         side: Any = rank.side
@@ -410,6 +430,9 @@ class Model:
 
     def step_well(self) -> bool:
         """One round of all that can happen without an accident."""
+        for rank in self.side("prefill"):
+            for serial in self.unsent(rank):
+                self.send_next(rank, serial)
         drained = [self.drain(rank) for rank in self.ranks.values()]
         return any([*drained, self.link_well(), self.work_well(), self.talk_well()])
 

@@ -45,8 +45,9 @@ class Sessions(RuleBasedStateMachine):
         again=st.integers(0, 3),
         forgotten=st.integers(0, 9),
         ahead=st.integers(0, 3),
+        parts=st.sampled_from([1, 1, 2, 3]),
     )
-    def open(self, shape: Cut, order: list[int], again: int, forgotten: int, ahead: int) -> None:
+    def open(self, shape: Cut, order: list[int], again: int, forgotten: int, ahead: int, parts: int) -> None:
         """On all four ranks in any order; sometimes under a number whose request was confirmed."""
         ranks = [*self.model.side("prefill"), *self.model.side("decode")]
         if any(rank.closing for rank in ranks):
@@ -54,10 +55,17 @@ class Sessions(RuleBasedStateMachine):
         busy = {h.room for rank in ranks for h in rank.handles.values() if h.code != "confirmed"}
         used = [number for number in self.model.uses if number not in busy]
         number = used[0] if used and not again else len(self.model.uses) + 1
-        self.model.open(shape, tuple(ranks[n] for n in order), number, forgotten=forgotten == 9)
+        self.model.open(shape, tuple(ranks[n] for n in order), number, forgotten=forgotten == 9, parts=parts)
         for _ in range(ahead):  # so that not all of the steps go into meeting
             self.model.link_well()
             self.model.talk_well()
+
+    @precondition(lambda self: any(self.model.unsent(rank) for rank in self.model.side("prefill")))
+    @rule(data=st.data())
+    def send(self, data: st.DataObject) -> None:
+        """The engine has computed some more, or the rest."""
+        handles = [(rank, n) for rank in self.model.side("prefill") for n in self.model.unsent(rank)]
+        self.model.send_next(*self.pick(data, handles))
 
     @precondition(lambda self: any(rank.finding for rank in self.model.ranks.values()))
     @rule(data=st.data())

@@ -103,6 +103,20 @@ class CutOff(Sessions):
             model.cut(key)
 
 
+class CutShort(Sessions):
+    """The search begins with an installment that is under way, and a connection that took the word of it with it."""
+
+    @initialize()
+    def a_word_is_lost(self) -> None:
+        model = self.model
+        model.open(Cut(False, False, 3, True), (*model.side("prefill"), *model.side("decode")), 1, parts=2)
+        while not any(leg.cuts for rank in model.side("prefill") for leg in rank.machine.legs.values()):
+            model.link_well()
+            model.talk_well()
+        for key in [key for key, link in model.links.items() if link.up]:
+            model.cut(key)
+
+
 def proof_goes_with_the_connection(patch: pytest.MonkeyPatch) -> None:
     """What belongs to a write was kept on the link, and a new link knew nothing of it."""
     right = Sender._again
@@ -139,7 +153,12 @@ def scratch_stays_with_the_dead(patch: pytest.MonkeyPatch) -> None:
 
 def absence_is_agreement(patch: pytest.MonkeyPatch) -> None:
     """A kind that both sides forgot was confirmed without a byte moved."""
-    patch.setattr(checks, "_ids_fault", lambda component, regions, ids, unique: "")
+    patch.setattr(checks, "_ids_fault", lambda component, regions, ids, unique, whole: "")
+
+
+def an_installment_is_told_once(patch: pytest.MonkeyPatch) -> None:
+    """After a cut decode does not hear of those before: it can lend nothing for their chunks."""
+    patch.setattr(Sender, "_more_again", lambda self, leg: [])
 
 
 def a_refusal_is_told_to_who_is_linked(patch: pytest.MonkeyPatch) -> None:
@@ -177,12 +196,13 @@ FOUND: dict[Plant, tuple[type[Sessions], str]] = {
     a_refusal_is_told_to_who_is_linked: (Refused, "ended"),
     a_job_that_raises_is_never_answered: (Sessions, ""),
     what_was_lent_stays_away: (Brink, "slots lost"),
+    an_installment_is_told_once: (CutShort, "nothing happened to it"),
     a_chunk_that_landed_is_said_once: (CutOff, "nothing happened to it"),
 }
 """From where each is searched for, and a word of what must be said of it."""
 
 
-@pytest.mark.parametrize("begins", [Brink, Closed, Refused, CutOff])
+@pytest.mark.parametrize("begins", [Brink, Closed, Refused, CutOff, CutShort])
 def test_the_search_finds_nothing_where_nothing_is_planted(begins: type[Sessions]) -> None:
     run_state_machine_as_test(begins, settings=BUDGET)
 

@@ -41,12 +41,14 @@ def asked_fault(copies: bool, ways: Mapping[str, Way], verify: Verify) -> str:
     return f"decode wants {wanted}, and the CPU of prefill cannot reach its memory"
 
 
-def own_fault(manifest: Manifest, pp: int, regions: Sequence[Region], indices: Indices, *, unique: bool) -> str:
+def own_fault(
+    manifest: Manifest, pp: int, regions: Sequence[Region], indices: Indices, *, unique: bool, whole: bool = True
+) -> str:
     """Why these ids cannot be the items of a rank of this pipeline stage; empty where they can.
 
     Every kind of the stage's state needs its ids, be it an empty list: what both sides forget would count as moved. A
     kind that no stage has is a mistake; one of another stage is not, engines give all ranks the same. `unique`: items
-    are written, so none may be named twice.
+    are written, so none may be named twice. `whole`: no more ids follow.
     """
     known = {component.kind for stage in manifest.stages for component in stage.components}
     unknown = sorted(indices.keys() - known)
@@ -56,16 +58,21 @@ def own_fault(manifest: Manifest, pp: int, regions: Sequence[Region], indices: I
     for component in (c for stage in manifest.stages if stage.pp_rank == pp for c in stage.components):
         here = regions[at : at + len(component.entries)]
         at += len(component.entries)
-        fault = _ids_fault(component, here, indices.get(component.kind), unique) if here else ""
+        ids = indices.get(component.kind)
+        if not here or (ids is None and not whole):
+            continue
+        fault = _ids_fault(component, here, ids, unique, whole)
         if fault:
             return f"{component.kind}: {fault}"
     return ""
 
 
-def _ids_fault(component: Component, regions: Sequence[Region], ids: NDArray[np.int64] | None, unique: bool) -> str:
+def _ids_fault(
+    component: Component, regions: Sequence[Region], ids: NDArray[np.int64] | None, unique: bool, whole: bool
+) -> str:
     if ids is None:
         return "no ids were given; an empty list says that there are none"
-    if component.index_space in SINGLE and len(ids) != 1:
+    if component.index_space in SINGLE and len(ids) != 1 and (whole or len(ids)):
         return f"{len(ids)} ids, exactly one {component.index_space} is needed"
     items = min(region.items for region in regions)
     bad = ids[(ids < 0) | (ids >= items)]
@@ -79,30 +86,41 @@ def _ids_fault(component: Component, regions: Sequence[Region], ids: NDArray[np.
     return ""
 
 
-def length_fault(part: Part, ours: Indices, theirs: Indices) -> str:
-    """Why two sides' id lists do not belong together; empty where they do. `ours` are prefill's."""
+def length_fault(part: Part, ours: Indices, theirs: Indices, *, whole: bool = True) -> str:
+    """Why two sides' id lists do not belong together; empty where they do. `ours` are prefill's, `whole`: all of
+    them."""
     for kind in part.kinds:
         here, there = len(ours.get(kind, ())), len(theirs.get(kind, ()))
-        if here != there:
+        if here > there or (whole and here != there):
             return f"{kind}: {here} ids on prefill, {there} on decode"
     return ""
 
 
 def index_fault(
-    me: Identity, hello: Hello, pair: PairPlan, part: Part, ask: Ask, ours: Indices, theirs: Indices
+    me: Identity,
+    hello: Hello,
+    pair: PairPlan,
+    part: Part,
+    ask: Ask,
+    ours: Indices,
+    theirs: Indices,
+    *,
+    whole: bool = True,
+    again: bool = False,
 ) -> Failure | None:
-    """PD4016, PD4020, PD4021: why a decode rank cannot be served, or which ids are wrong, before a byte moves."""
+    """PD4016, PD4020, PD4021: why a decode rank cannot be served, or which ids are wrong, before a byte moves. `whole`:
+    prefill sends no more than `ours`. `again`: what decode asks for was looked at before."""
     room = f"room {ask.room}"
     fault = asked_fault(me.copier.can_copy, ask.ways, ask.verify)
     if fault:
         return Failure("PD4016", f"{room}: {fault}", "prefill")
-    fault = own_fault(pair.prefill, me.rank.pp, me.regions, ours, unique=False)
+    fault = own_fault(pair.prefill, me.rank.pp, me.regions, ours, unique=False, whole=whole)
     if fault:
         return Failure("PD4021", f"{room}: prefill {fault}", "prefill")
-    fault = own_fault(pair.decode, hello.rank.pp, hello.regions, theirs, unique=True)
+    fault = "" if again else own_fault(pair.decode, hello.rank.pp, hello.regions, theirs, unique=True)
     if fault:
         return Failure("PD4021", f"{room}: decode {fault}", "decode")
-    fault = length_fault(part, ours, theirs)
+    fault = length_fault(part, ours, theirs, whole=whole)
     if fault:
         return Failure("PD4020", f"{room}: {fault}", "prefill")
     return None

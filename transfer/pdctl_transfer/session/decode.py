@@ -61,15 +61,23 @@ class DecodePeer:
         me = identity(manifest, rank, regions, fabric, self.options, check, copier)
         self._driver = _Decode(me, self.telemetry)
 
-    def open(self, room: int, registry: Address, indices: Mapping[str, Sequence[int]]) -> ReceiveHandle:
+    def open(
+        self,
+        room: int,
+        registry: Address,
+        indices: Mapping[str, Sequence[int]],
+        *,
+        skip: Mapping[str, int] | None = None,
+    ) -> ReceiveHandle:
         """Ask for a room's state, to be written to the items with these ids, one list a kind of the rank's stage.
 
-        The items belong to the transfer until the handle is confirmed, or failed and `reusable`.
+        skip: of each kind, how many of the first items are here already, as a prefix cache holds them; no ids are given
+        for those. The items belong to the transfer until the handle is confirmed, or failed and `reusable`.
         """
         driver = self._driver
         handle = ReceiveHandle(room, lambda _, failure: driver.abort(number, failure))
         number = driver.adopt(handle)
-        driver.begin(number, driver.open, room, registry, ids_of(indices))
+        driver.begin(number, driver.open, room, registry, ids_of(indices), dict(skip or {}))
         return handle
 
     def decline(self, room: int, registry: Address, reason: str) -> ReceiveHandle:
@@ -117,14 +125,16 @@ class _Decode(Driver):
         telemetry.gauge("quarantined", quarantined, lambda: self.machine.quarantined)
         telemetry.gauge("staging_free_slots", "Staging slots that are not lent", lambda: self.area.free)
 
-    def open(self, number: int, room: int, registry: Address, ids: dict[str, NDArray[np.int64]]) -> None:
+    def open(
+        self, number: int, room: int, registry: Address, ids: dict[str, NDArray[np.int64]], skip: dict[str, int]
+    ) -> None:
         """An engine asks for a room. On the loop thread."""
         attempt = os.urandom(8).hex()
         fault = fallback_fault(self.me)
         wrong = own_fault(self.me.manifest, self.me.rank.pp, self.me.regions, ids, unique=True)
         if wrong:
             fault = Failure("PD4021", f"room {room}: decode {wrong}", "decode")
-        self._aims[(room, attempt)] = Aim(ids)
+        self._aims[(room, attempt)] = Aim(ids, skip)
         self.tell(on.Opened(time.monotonic(), number, room, fault, attempt, registry))
 
     def decline(self, number: int, room: int, registry: Address) -> None:
@@ -227,10 +237,17 @@ class _Decode(Driver):
         ways = aim.ask(rank, part, self.me.fabric.observed_transport(), chunk, able)
         aim.names[rank] = kept.link.name
         kept.asks(key[0])
-        kept.link.send(say.Ask(*key, aim.encoded, ways, self.options.verify))
+        kept.link.send(say.Ask(*key, aim.encoded, ways, self.options.verify, aim.skip))
 
-    def _chunks(self, key: Key, rank: RankId) -> int:
-        return len(self._aims[key].chunks.get(rank, ()))
+    def _chunks(self, key: Key, rank: RankId, more: say.More | None) -> int | Failure:
+        aim = self._aims[key]
+        if more is None:
+            return len(aim.chunks.get(rank, ()))
+        made = aim.extend(rank, more)
+        if made is None:
+            cause = f"room {key[0]}: {aim.names[rank]} told of an installment that is none of what was asked for"
+            return Failure("PD4020", cause, "prefill")
+        return made
 
     def _start(self, number: int, work: do.Work) -> None:
         seconds = self.options.transfer_s

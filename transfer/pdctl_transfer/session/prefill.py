@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
@@ -22,14 +19,14 @@ from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.jobs import Body
-from pdctl_transfer.session.drive.legwork import LegWork, Partner, Sent
+from pdctl_transfer.session.drive.legwork import LegWork, Partner
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel
 from pdctl_transfer.session.drive.pulse import PULSE, Vital
 from pdctl_transfer.session.drive.stream import stream
 from pdctl_transfer.session.failure import Failure
-from pdctl_transfer.session.handles import SendHandle
+from pdctl_transfer.session.handles import SendHandle, Sent
 from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
@@ -79,11 +76,11 @@ class PrefillPeer:
     def open(self, room: int) -> SendHandle:
         """Expect decode ranks to ask for this room. A room that is open already fails at once (PD4023)."""
         driver = self._driver
-        handle = SendHandle(room, lambda _, failure: driver.abort(number, failure), lambda _, *sent: send(*sent))
+        handle = SendHandle(room, lambda _, failure: driver.abort(number, failure), lambda *sent: send(*sent))
         number = driver.adopt(handle)
 
-        def send(ids: dict[str, NDArray[np.int64]], metadata: bytes) -> None:
-            driver.post(on.Sent(time.monotonic(), number, Sent(ids), metadata))
+        def send(sent: Sent, metadata: bytes) -> None:
+            driver.post(on.Sent(time.monotonic(), number, sent, metadata, sent.last))
 
         driver.begin(number, driver.open, room)
         return handle
@@ -245,6 +242,10 @@ class _Prefill(Driver):
                 self._registration.room_at(room)
             case do.Announce(room=room, failed=failed):
                 self._registration.room_over(room, failed=failed)
+            case do.Spare(handle=handle, skip=skip):
+                held = self.handles[handle]
+                if isinstance(held, SendHandle):
+                    held.skip = skip
             case do.Count(leg=key):
                 self._legs[key].record(self.telemetry)
             case do.Forget(key=key):
@@ -260,14 +261,14 @@ class _Prefill(Driver):
         legs = [self._legs[key] for key in keys]
         body: Body
         match work:
-            case do.Straight():
-                body = partial(writes.straight, resources, legs[0])
+            case do.Straight(number=n):
+                body = partial(writes.straight, resources, legs[0], n)
             case do.Sum():
                 body = partial(writes.sum_up, resources, legs[0])
             case do.Staged(chunk=chunk, base=base):
                 body = partial(writes.staged, resources, legs[0], chunk, base)
-            case do.Packed():
-                body = partial(stream, resources, legs)
+            case do.Packed(number=n):
+                body = partial(stream, resources, legs, n)
             case do.Prove():
                 body = partial(writes.prove, resources, legs[0])
             case _:
@@ -286,8 +287,13 @@ class _Prefill(Driver):
     def _cut(self, peer: on.Peer, ask: say.Ask, sent: object) -> Cut | Failure:
         leg = self._legs[(ask.room, ask.attempt)]
         assert isinstance(sent, Sent)
-        fault = index_fault(self.me, leg.partner.hello, leg.partner.pair, leg.part, ask, sent.indices, leg.there)
-        return fault or leg.cut(sent, self.me.fabric.observed_transport(), copies=self.me.copier.can_copy)
+        left_out = leg.take(sent)
+        if left_out:
+            return Failure("PD4020", f"room {ask.room}: {left_out}", "prefill")
+        partner, me = leg.partner, self.me
+        pair, again = partner.pair, bool(leg.installments)
+        fault = index_fault(me, partner.hello, pair, leg.part, ask, leg.here, leg.there, whole=sent.last, again=again)
+        return fault or leg.cut(me.fabric.observed_transport(), copies=me.copier.can_copy, last=sent.last)
 
     def _unregistered(self) -> Failure | None:
         """Why decode is not told of this rank at all."""

@@ -132,13 +132,14 @@ def _run(places: Iterator[tuple[int, int, Copy]]) -> int:
     return start
 
 
-def chunks(parts: Sequence[Strip], items: int, limit: int) -> tuple[Chunk, ...]:
-    """Cut `items` packed items of all strips into chunks of at most `limit` bytes; a larger item is one of its own."""
+def chunks(parts: Sequence[Strip], items: int, limit: int, first: int = 0) -> tuple[Chunk, ...]:
+    """Cut packed items `[first, items)` of all strips into chunks of at most `limit` bytes; a larger item is one of its
+    own."""
     made: list[Chunk] = []
     open_chunk: list[Segment] = []
     used = 0
     for strip in parts:
-        start = 0
+        start = first
         while start < items:
             fits = (limit - used) // strip.bytes
             if fits < 1 and open_chunk:
@@ -154,9 +155,9 @@ def chunks(parts: Sequence[Strip], items: int, limit: int) -> tuple[Chunk, ...]:
     return tuple(made)
 
 
-def pieces(parts: Sequence[Strip], items: int, chunk_bytes: int) -> tuple[Chunk, ...]:
-    """The chunks in which packed items are gathered and written."""
-    return chunks(parts, items, min(PIECE_BYTES, chunk_bytes))
+def pieces(parts: Sequence[Strip], items: int, chunk_bytes: int, first: int = 0) -> tuple[Chunk, ...]:
+    """The chunks in which packed items `[first, items)` are gathered and written."""
+    return chunks(parts, items, min(PIECE_BYTES, chunk_bytes), first)
 
 
 def chunk_bytes(chunk: Chunk) -> int:

@@ -18,6 +18,7 @@ from pdctl_transfer.session.bytes.verify import verify
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.drive.jobs import Body, Job
 from pdctl_transfer.session.options import Verify, Way
+from pdctl_transfer.session.wire.messages import More
 
 HANDS: Final = 2
 """Workers that put the chunks of one number into place."""
@@ -30,12 +31,15 @@ SHARE_BYTES: Final = 1 << 20
 class Aim:
     """The ids that a request gave, by kind, and what is asked of each source."""
 
-    def __init__(self, indices: dict[str, NDArray[np.int64]]) -> None:
-        self.indices = indices
+    def __init__(self, indices: dict[str, NDArray[np.int64]], skip: dict[str, int] | None = None) -> None:
+        self.indices, self.skip = indices, skip or {}
         self.encoded = {kind: ids.astype("<i8").tobytes() for kind, ids in indices.items()}
         self.parts: dict[RankId, Part] = {}
         self.ways: dict[RankId, dict[str, Way]] = {}
         self.chunks: dict[RankId, list[tuple[str, Chunk]]] = {}
+        self._stops: dict[RankId, dict[str, int]] = {}
+        """Of sources that send in installments: by kind, how many items were told of."""
+        self._limits: dict[RankId, int] = {}
         self.names: dict[RankId, str] = {}
         self.samples = 0
         """How many copies of an item are looked at by `verify: sample`."""
@@ -54,13 +58,30 @@ class Aim:
                 if ids is not None and len(ids):
                     ways[kind] = choose(Load(strips, ids), transport, chunk_bytes, able)
             staged = part.split(ways).staged
-            self.parts[rank], self.ways[rank] = part, ways
+            self.parts[rank], self.ways[rank], self._limits[rank] = part, ways, chunk_bytes
             self.chunks[rank] = [
                 (kind, chunk)
                 for kind, strips in staged.items()
                 for chunk in chunks(strips, len(self.indices[kind]), chunk_bytes)
             ]
         return self.ways[rank]
+
+    def extend(self, rank: RankId, more: More) -> int | None:
+        """How many chunks an installment of a source has, which are numbered on from those before; None where it is
+        none of what was asked for."""
+        if rank not in self._stops:
+            self._stops[rank], self.chunks[rank] = {}, []
+        told, before = self._stops[rank], len(self.chunks[rank])
+        staged = self.parts[rank].split(self.ways[rank]).staged
+        if staged.keys() != more.stops.keys():
+            return None
+        for kind, strips in staged.items():
+            start, stop, count = told.get(kind, 0), more.stops[kind], len(self.indices[kind])
+            if not start <= stop <= count or (more.last and stop != count):
+                return None
+            told[kind] = stop
+            self.chunks[rank] += [(kind, chunk) for chunk in chunks(strips, stop, self._limits[rank], start)]
+        return len(self.chunks[rank]) - before
 
     def place(self, copier: Copier, area: Area, number: int, slots: Sequence[tuple[RankId, int]]) -> list[Body]:
         """Bodies of a job that puts chunks of one number into place, one a hand."""

@@ -14,6 +14,7 @@ from pdctl_transfer.session.bytes.cost import Load, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, Column, chunks, pieces
 from pdctl_transfer.session.bytes.work import PairPlan, Part
 from pdctl_transfer.session.drive.pulse import Vital
+from pdctl_transfer.session.handles import Sent
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.options import Way
 from pdctl_transfer.session.wire.messages import Ask, Hello
@@ -37,10 +38,14 @@ class Partner(Struct, frozen=True):
     vital: Vital
 
 
-class Sent(Struct, frozen=True):
-    """What the engine gave to `send`."""
+class Installment(Struct, frozen=True):
+    """What is written of one `send`: positions in the id lists by kind, ways, pieces to be packed. `quick`: all of it
+    goes straight, and the sums are computed on the way."""
 
-    indices: dict[str, Column]
+    spans: dict[str, slice]
+    ways: dict[str, Way]
+    pieces: list[tuple[str, Chunk]]
+    quick: bool
 
 
 class LegWork:
@@ -53,8 +58,12 @@ class LegWork:
         self.here: dict[str, Column] = {}
         self.peer: Peer | None = None
         """The fabric's side of it: of this leg, whatever becomes of the connection."""
+        self.spans: dict[str, slice] = {}
+        """Positions of what was sent last."""
+        self._left: dict[str, int] = {}
+        """Of each kind, how many of the first items are still to be passed over."""
         self.chunks: list[tuple[str, Chunk]] = []
-        self.pieces: list[tuple[str, Chunk]] = []
+        self.installments: list[Installment] = []
         self.summed_apart = True
         self.tallies: dict[str, Tally] = {}
         self.queued_at = self.started_at = 0.0
@@ -66,23 +75,63 @@ class LegWork:
         """Room and attempt."""
         return self.ask.room, self.ask.attempt
 
-    def cut(self, sent: Sent, transport: Transport, *, copies: bool) -> Cut:
-        """Cut the work, now that it is known what is sent. `copies`: whether this side can gather."""
-        self.here, self.queued_at = sent.indices, time.monotonic()
-        many = [kind for kind in self.part.strips if FEW < self._items(kind) == len(self.there.get(kind, ()))]
-        if many:
-            loads = {kind: Load(self.part.strips[kind], self.there[kind], self.here[kind]) for kind in many}
-            self.ways = resolve(self.ways, loads, transport, self.partner.chunk_bytes, copies=copies)
-        split, limit = self.part.split(self.ways), self.partner.chunk_bytes
+    def take(self, sent: Sent) -> str:
+        """Note what is sent, without what decode holds; why that cannot be, else empty."""
+        here = dict(self.here)
+        for kind, ids in sent.indices.items():
+            if kind not in self._left:
+                holds, skipped = self.ask.skip.get(kind, 0), sent.skipped.get(kind, 0)
+                if skipped > holds:
+                    return f"{kind}: prefill left out the first {skipped} items, decode holds {holds}"
+                self._left[kind] = holds - skipped
+            over = min(self._left[kind], len(ids))
+            self._left[kind] -= over
+            before = here.get(kind)
+            here[kind] = ids[over:] if before is None else np.concatenate([before, ids[over:]])
+        self.spans = {kind: slice(len(self.here.get(kind, ())), len(ids)) for kind, ids in here.items()}
+        self.here = here
+        return ""
+
+    def cut(self, transport: Transport, *, copies: bool, last: bool) -> Cut:
+        """Cut the work for what was sent last. `copies`: whether this side can gather."""
+        self.queued_at = self.queued_at or time.monotonic()
+        whole = last and not self.installments
+        ways = self._ways_of(transport, copies=copies)
+        split, limit = self.part.split(ways), self.partner.chunk_bytes
+        first = len(self.chunks)
         for kind, strips in split.staged.items():
-            self.chunks += [(kind, chunk) for chunk in chunks(strips, self._items(kind), limit)]
+            self.chunks += [(kind, chunk) for chunk in chunks(strips, *self._bounds(kind, limit))]
+        made: list[tuple[str, Chunk]] = []
         for kind, strips in split.packed.items():
-            self.pieces += [(kind, piece) for piece in pieces(strips, self._items(kind), limit)]
-        straight, packed = bool(split.direct), bool(self.pieces)
+            made += [(kind, piece) for piece in pieces(strips, *self._bounds(kind, limit))]
+        straight = any(self._sent(kind) for kind in split.direct) if not whole else bool(split.direct)
         small = straight and not self.chunks and sum(self._bytes(kind) for kind in split.direct) <= INLINE_BYTES
-        alongside = small or (packed and not straight)  # summed up by the job that writes
+        alongside = whole and (small or (bool(made) and not straight))  # summed up by the job that writes
         self.summed_apart = self.ask.verify == "full" or not alongside
-        return Cut(straight, packed, len(self.chunks), self.summed_apart)
+        self.ways = ways
+        self.installments.append(Installment(self.spans, ways, made, not self.summed_apart and not made))
+        stops = None if whole else {kind: self._bounds(kind, limit)[0] for kind in split.staged}
+        return Cut(straight, bool(made), len(self.chunks) - first, last and self.summed_apart, stops)
+
+    def _ways_of(self, transport: Transport, *, copies: bool) -> dict[str, Way]:
+        many = [kind for kind in self.part.strips if self._sent(kind) > FEW]
+        if not many:
+            return self.ways
+        loads = {
+            kind: Load(self.part.strips[kind], self.there[kind][self.spans[kind]], self.here[kind][self.spans[kind]])
+            for kind in many
+        }
+        return resolve(self.ask.ways, loads, transport, self.partner.chunk_bytes, copies=copies)
+
+    def _bounds(self, kind: str, limit: int) -> tuple[int, int, int]:
+        """Where what was sent last of a kind ends, the size of a chunk, and where it begins."""
+        span = self.spans.get(kind, slice(0, 0))
+        return span.stop, limit, span.start
+
+    def _sent(self, kind: str) -> int:
+        """How many items of a kind were sent last."""
+        span = self.spans.get(kind, slice(0, 0))
+        return int(span.stop - span.start)
 
     def places(self, kind: str) -> tuple[Column, Sequence[Region], Column]:
         """Ids here, regions and ids there."""

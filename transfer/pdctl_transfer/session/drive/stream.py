@@ -28,9 +28,9 @@ LOOK_S: Final = 0.005
 class Lane:
     """One leg's share of a stream. `held`: scratch that what may be under way reads from."""
 
-    def __init__(self, leg: LegWork) -> None:
-        self.leg = leg
-        self.left = len(leg.pieces)
+    def __init__(self, leg: LegWork, number: int) -> None:
+        self.leg, self.pieces = leg, leg.installments[number].pieces
+        self.left = len(self.pieces)
         self.result = WriteResult(ok=True, settled=True)
         self.tallies: dict[str, Tally] = {}
         self.held: list[int] = []
@@ -56,17 +56,17 @@ class Flight(NamedTuple):
     began: float
 
 
-def stream(on: Resources, legs: Sequence[LegWork], job: Job) -> tuple[Result, ...]:
-    """Write the pieces of these legs."""
-    return Stream(on, legs, job).run()
+def stream(on: Resources, legs: Sequence[LegWork], number: int, job: Job) -> tuple[Result, ...]:
+    """Write the pieces of an installment of these legs."""
+    return Stream(on, legs, number, job).run()
 
 
 class Stream:
     """The pieces of some legs of one room; everything is one worker's."""
 
-    def __init__(self, on: Resources, legs: Sequence[LegWork], job: Job) -> None:
+    def __init__(self, on: Resources, legs: Sequence[LegWork], number: int, job: Job) -> None:
         self._on, self._job = on, job
-        self._lanes = [Lane(leg) for leg in legs]
+        self._lanes = [Lane(leg, number) for leg in legs]
         self._flying: dict[int, Flight] = {}
         """By their slots, the oldest first."""
 
@@ -85,7 +85,7 @@ class Stream:
     def _run(self) -> None:
         for lane in self._lanes:
             self._on.begin(lane.leg)
-        turns = zip_longest(*([(lane, *piece) for piece in lane.leg.pieces] for lane in self._lanes))
+        turns = zip_longest(*([(lane, *piece) for piece in lane.pieces] for lane in self._lanes))
         for turn in chain.from_iterable(turns):
             if turn is not None and not self._send(*turn):
                 break

@@ -66,11 +66,15 @@ class Resources:
         return found
 
 
-def straight(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
-    """What goes straight, and the sums where they are not a job of their own."""
-    quick = not leg.summed_apart and not leg.pieces and not leg.chunks
+def straight(on: Resources, leg: LegWork, number: int, job: Job) -> tuple[Result, ...]:
+    """What goes straight of an installment, and the sums where they are not a job of their own."""
+    sent = leg.installments[number]
+    quick = sent.quick
     on.begin(leg, say=not quick)
-    by_kind = straight_blocks(leg.part, leg.ways, on.regions, leg.partner.hello.regions, leg.here, leg.there)
+    here, there = (
+        {kind: ids[kind][span] for kind, span in sent.spans.items() if kind in ids} for ids in (leg.here, leg.there)
+    )
+    by_kind = straight_blocks(leg.part, sent.ways, on.regions, leg.partner.hello.regions, here, there)
     blocks = joined(by_kind.values())
     began = time.monotonic()
     with begun(on, leg, job, blocks) as writing:

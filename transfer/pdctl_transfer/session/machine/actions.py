@@ -61,9 +61,10 @@ class Announce(Action, frozen=True):
 
 
 class Straight(Struct, frozen=True):
-    """Write what goes straight of a leg."""
+    """Write what goes straight of an installment of a leg."""
 
     leg: Key
+    number: int = 0
 
 
 class Sum(Struct, frozen=True):
@@ -81,9 +82,10 @@ class Staged(Struct, frozen=True):
 
 
 class Packed(Struct, frozen=True):
-    """Gather and write what is packed, for several legs of a room in turn."""
+    """Gather and write what is packed of an installment, for several legs of a room in turn."""
 
     legs: tuple[Key, ...]
+    number: int = 0
 
 
 class Prove(Struct, frozen=True):
@@ -177,6 +179,13 @@ class Advance(Action, frozen=True):
     state: State
 
 
+class Spare(Action, frozen=True):
+    """Decode holds so many of the first items of each kind already."""
+
+    handle: int
+    skip: dict[str, int]
+
+
 class Deliver(Action, frozen=True):
     """What prefill's engine sent along."""
 
@@ -225,6 +234,7 @@ AnyAction = (
     | Arm
     | Cancel
     | Advance
+    | Spare
     | Deliver
     | End
     | Release

@@ -37,11 +37,12 @@ class Opened(Event, frozen=True):
 
 
 class Sent(Event, frozen=True):
-    """Prefill's state is in place; `what` is opaque to the machine."""
+    """Prefill's state is in place, or an installment of it, which is not the last; `what` is opaque to the machine."""
 
     handle: int
     what: object
     metadata: bytes = b""
+    last: bool = True
 
 
 class Aborted(Event, frozen=True):

@@ -7,20 +7,22 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.session.failure import Failure, State
 from pdctl_transfer.session.machine.events import Key, Peer
 from pdctl_transfer.session.options import Options
-from pdctl_transfer.session.wire.messages import Ask
+from pdctl_transfer.session.wire.messages import Ask, More
 
-Item = Literal["straight", "sum", "packed"] | int
-"""A part of a leg's work; numbers are staged chunks."""
+Item = tuple[Literal["straight", "packed"], int] | Literal["sum"] | int
+"""A part of a leg's work: what goes straight or packed of an installment, the sums, a staged chunk."""
 
 
 class Cut(NamedTuple):
-    """What the work for a leg consists of: something that goes straight, something packed, this many staged chunks,
-    and whether its sums are a job of their own."""
+    """What the work for an installment of a leg consists of: something that goes straight, something packed, this many
+    staged chunks, and whether its sums are a job of their own. `stops`: of each staged kind, the position before which
+    it ends; None where it is all of it."""
 
     straight: bool
     packed: bool
     chunks: int
     summed_apart: bool
+    stops: dict[str, int] | None = None
 
 
 class Leg:
@@ -30,6 +32,11 @@ class Leg:
         self.key: Key = (ask.room, ask.attempt)
         self.peer, self.rank, self.ask = peer, rank, ask
         self.items: dict[Item, bool] = {}
+        self.cuts: list[Cut] = []
+        """What the engine has sent so far, as work."""
+        self.whole = False
+        """The last of it was cut."""
+        self.chunks = 0
         self.jobs: dict[int, Item | Literal["prove"]] = {}
         self.bases: dict[int, int] = {}
         """Where decode wants the chunks that it has lent a place for."""
@@ -51,20 +58,35 @@ class Leg:
         """Scratch that a write which may be under way reads from."""
         self.sums: dict[str, int] = {}
 
-    def queue(self, cut: Cut) -> None:
-        """Note what is to be done."""
-        parts: list[tuple[Item, bool]] = [("straight", cut.straight), ("packed", cut.packed), ("sum", cut.summed_apart)]
-        self.items = {item: False for item, wanted in parts if wanted} | dict.fromkeys(range(cut.chunks), False)
-
-    @property
-    def queued(self) -> bool:
-        """Its work was cut: every leg has some."""
-        return bool(self.items)
+    def queue(self, cut: Cut, *, last: bool) -> None:
+        """Note what is to be done. Of the last, something is."""
+        n, first = len(self.cuts), self.chunks
+        parts: list[tuple[Item, bool]] = [
+            (("straight", n), cut.straight),
+            (("packed", n), cut.packed),
+            ("sum", cut.summed_apart),
+        ]
+        self.chunks += cut.chunks
+        self.items |= {item: False for item, wanted in parts if wanted} | dict.fromkeys(
+            range(first, self.chunks), False
+        )
+        self.cuts.append(cut)
+        self.whole = last
 
     @property
     def written(self) -> bool:
         """Everything was accepted by the other side's fabric."""
-        return self.queued and all(self.items.values()) and not self.jobs
+        return self.whole and all(self.items.values()) and not self.jobs
+
+    @property
+    def more(self) -> list[More]:
+        """What decode must know of installments; nothing where all was sent at once."""
+        count = len(self.cuts)
+        return [
+            More(*self.key, n, cut.stops, self.whole and n == count - 1)
+            for n, cut in enumerate(self.cuts)
+            if cut.stops is not None
+        ]
 
     @property
     def writing(self) -> bool:
@@ -91,13 +113,22 @@ class Room:
         self.legs: dict[RankId, Leg] = {}
         self.expected: tuple[RankId, ...] | None = None
         self.dp = 0
-        self.sent: object | None = None
+        self.sends: list[object] = []
+        self.whole = False
+        """The last was sent."""
         self.metadata = b""
 
     @property
     def complete(self) -> bool:
         """Whether every decode rank that this rank feeds has asked."""
         return self.expected is not None and all(rank in self.legs for rank in self.expected)
+
+    @property
+    def skip(self) -> dict[str, int]:
+        """Of each kind, how many of the first items all of its legs hold already."""
+        asked = [leg.ask.skip for leg in self.legs.values()]
+        kinds = {kind for skip in asked for kind in skip}
+        return {kind: min(skip.get(kind, 0) for skip in asked) for kind in sorted(kinds)}
 
     @property
     def confirmed(self) -> bool:
@@ -109,7 +140,8 @@ class Room:
         failed = next((leg.failure for leg in self.legs.values() if leg.failure is not None), None)
         why: dict[State, Callable[[Options], Failure]] = {
             "bootstrapping": self._unasked,
-            "waiting": self._unsent if self.sent is None else self._unwritten,
+            "waiting": self._unwritten if self.sends else self._unsent,
+            "transferring": self._unconfirmed if self.whole else self._unsent,
         }
         return failed or why.get(self.state, self._unconfirmed)(options)
 
@@ -118,7 +150,8 @@ class Room:
         return Failure("PD4032", f"room {self.number}: {asked} asked for it in {options.bootstrap_s:g} s", "decode")
 
     def _unsent(self, options: Options) -> Failure:
-        cause = f"room {self.number}: the prefill engine sent nothing in {options.waiting_s:g} s"
+        nothing = "nothing more" if self.sends else "nothing"
+        cause = f"room {self.number}: the prefill engine sent {nothing} in {options.waiting_s:g} s"
         return Failure("PD4030", cause, "prefill")
 
     def _unwritten(self, options: Options) -> Failure:

@@ -28,12 +28,14 @@ class Lending(Machine):
         """Jobs: request, chunk number, sources."""
 
     def order(self, request: Request, source: Source, chunks: int) -> None:
-        """The source is about to write: it may have slots."""
+        """The source is about to write so many chunks, perhaps not the first: it may have slots."""
         if not chunks:
             return
-        ranks = sorted(request.sources)
-        window = max(1, min(WINDOW, self._slots // len(ranks)))
-        source.order = Order(chunks, window, len(ranks), ranks.index(source.rank))
+        if source.order is None:
+            ranks = sorted(request.sources)
+            window = max(1, min(WINDOW, self._slots // len(ranks)))
+            source.order = Order(0, window, len(ranks), ranks.index(source.rank))
+        source.order.chunks += chunks
         self._borrow(request, source, source.order)
 
     def lent(self, request: Request | None, event: Lent) -> None:

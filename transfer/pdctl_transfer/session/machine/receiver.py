@@ -23,7 +23,8 @@ from pdctl_transfer.session.wire import messages as say
 class Receiver(Seeking):
     """See the module.
 
-    slots: of the staging area. chunks: how many staged chunks a source of a request has, once it was asked.
+    slots: of the staging area. chunks: how many staged chunks a source of a request has, once it was asked: in all, or
+    in an installment; or why that cannot be one.
     registry: why a registry does not answer; None where it does.
     """
 
@@ -31,7 +32,7 @@ class Receiver(Seeking):
         self,
         options: Options,
         slots: int,
-        chunks: Callable[[Key, RankId], int],
+        chunks: Callable[[Key, RankId, say.More | None], int | Failure],
         registry: Callable[[tuple[str, int]], Failure | None],
     ) -> None:
         super().__init__(slots)
@@ -186,20 +187,39 @@ class Receiver(Seeking):
                 source.ready = True
                 if request.all_ready and request.state == "bootstrapping":
                     self._enter(request, "waiting", self._options.waiting_s)
-            case say.Start():
+            case say.Start(more=more):
                 if not source.started:
                     source.started = source.ready = True
-                    self.order(request, source, self._chunks(request.key, source.rank))
-                    if request.state != "transferring":  # a little longer than prefill, which knows causes
-                        self._enter(request, "transferring", self._options.transfer_s + self._options.linger_s)
+                    if not more:
+                        self._lend(request, source, None)
+                    if request.open and request.state != "transferring":
+                        self._enter(request, "transferring", self._transfer_s(request))
+            case say.More(number=number, last=last):
+                if number == source.installments and not source.last:
+                    source.installments, source.last = number + 1, last
+                    self._lend(request, source, message)
+                    if request.state == "transferring":
+                        self.do(do.Arm(("room", request.handle), self.now + self._transfer_s(request)))
             case say.Landed(chunk=chunk):
                 self.landed(request, source, chunk)
             case say.Done(metadata=metadata, sums=sums):
-                self._progress(request, source, say.Start(*request.key))
-                if not source.done:
+                self._progress(request, source, say.Start(*request.key, source.installments > 0))
+                if request.open and not source.done and (source.last or not source.installments):
                     source.done, source.settled, source.sums = True, True, sums
                     self.do(do.Deliver(request.handle, metadata))
                     self._look(request)
+
+    def _lend(self, request: Request, source: Source, more: say.More | None) -> None:
+        chunks = self._chunks(request.key, source.rank, more)
+        if isinstance(chunks, Failure):
+            self._fail(request, chunks)
+        else:
+            self.order(request, source, chunks)
+
+    def _transfer_s(self, request: Request) -> float:
+        """A little longer than prefill waits, which knows causes."""
+        more = self._options.waiting_s if request.expects_more else 0.0
+        return self._options.transfer_s + self._options.linger_s + more
 
     def _answer_late(self, peer: Peer, key: Key, message: say.AnyMessage) -> None:
         """Prefill speaks of a request that has ended here: how it ended."""

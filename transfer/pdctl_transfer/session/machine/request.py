@@ -44,6 +44,9 @@ class Source:
         self.settled = True
         """It writes nothing: not asked, done, or it said so."""
         self.order: Order | None = None
+        self.installments = 0
+        self.last = False
+        """Of installments, the last was told of."""
         self.sums: dict[str, int] = {}
 
     @property
@@ -91,6 +94,11 @@ class Request:
     def complete(self) -> bool:
         """Everything of every source is in place."""
         return bool(self.sources) and all(source.complete for source in self.sources.values())
+
+    @property
+    def expects_more(self) -> bool:
+        """A source sends in installments, and has not told of the last."""
+        return any(source.installments and not source.last for source in self.sources.values())
 
     @property
     def settled(self) -> bool:

@@ -61,8 +61,9 @@ class Sender(Working):
                 self._opened(event)
             case on.Sent():
                 room = self._handles.get(event.handle)
-                if room is not None and room.sent is None:
-                    room.sent, room.metadata = event.what, event.metadata
+                if room is not None and not room.whole:
+                    room.sends.append(event.what)
+                    room.metadata, room.whole = event.metadata, event.last
                     self._progress(room)
             case on.Aborted():
                 room = self._handles.get(event.handle)
@@ -212,13 +213,18 @@ class Sender(Working):
             return
         if room is not None and room.handle is not None:
             self.do(do.SendMessage(leg.peer, say.Ready(*leg.key)))
+        self.do(*(do.SendMessage(leg.peer, one) for one in self._more_again(leg)))
         if leg.started:
-            self.do(do.SendMessage(leg.peer, say.Start(*leg.key)))
+            self.do(do.SendMessage(leg.peer, say.Start(*leg.key, bool(leg.more))))
         for item, done in leg.items.items():
             if done and isinstance(item, int):
                 self.do(do.SendMessage(leg.peer, say.Landed(*leg.key, item)))
         if leg.written:
             self._tell_done(leg)
+
+    def _more_again(self, leg: Leg) -> list[say.More]:
+        """Installments of which decode may not have heard."""
+        return leg.more
 
     # The life of a room.
 
@@ -249,22 +255,25 @@ class Sender(Working):
         if room.handle is None or not room.complete:
             return
         if room.state == "bootstrapping":
+            self.do(do.Spare(room.handle, room.skip))
             self._enter(room, "waiting", self._options.waiting_s)
-        if room.sent is None:
-            return
-        fresh = [leg for leg in room.legs.values() if not leg.queued]
-        for leg in fresh:
-            cut = self._cut(leg.peer, leg.ask, room.sent)
-            if isinstance(cut, Failure):
-                self._fail(room, cut)
-                return
-            leg.queue(cut)
-        if fresh and room.state == "waiting":
-            self.do(do.Arm(("room", room.handle), self.now + self._options.waiting_s))
-        packed = [leg for leg in fresh if "packed" in leg.items]
-        if packed:
-            self._pack(packed)
-        for leg in fresh:
+        fresh = {n: [leg for leg in room.legs.values() if len(leg.cuts) <= n] for n in range(len(room.sends))}
+        for n, legs in fresh.items():
+            for leg in legs:
+                cut = self._cut(leg.peer, leg.ask, room.sends[n])
+                if isinstance(cut, Failure):
+                    self._fail(room, cut)
+                    return
+                leg.queue(cut, last=room.whole and n == len(room.sends) - 1)
+                self.do(*(do.SendMessage(leg.peer, one) for one in leg.more[n:]))
+        if any(fresh.values()):
+            seconds = self._options.waiting_s if room.state == "waiting" else self._transfer_s(room)
+            self.do(do.Arm(("room", room.handle), self.now + seconds))
+        for n, legs in fresh.items():
+            packed = [leg for leg in legs if ("packed", n) in leg.items and not leg.mending]
+            if packed:
+                self._pack(packed, n)
+        for leg in room.legs.values():
             self._work(leg)
 
     def _confirm(self, number: int) -> None:

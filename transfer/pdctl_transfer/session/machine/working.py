@@ -36,11 +36,15 @@ class Working(Settling):
         room.state = state
         self.do(do.Advance(room.handle, state), do.Arm(("room", room.handle), self.now + seconds))
 
-    def _pack(self, legs: list[Leg]) -> None:
+    def _transfer_s(self, room: Room) -> float:
+        """What it may take until all is confirmed, or the engine sends more."""
+        return self._options.transfer_s + (0.0 if room.whole else self._options.waiting_s)
+
+    def _pack(self, legs: list[Leg], number: int) -> None:
         """One job for all, so that their connections are busy in turn."""
-        job = self.start(do.Packed(tuple(leg.key for leg in legs)))
+        job = self.start(do.Packed(tuple(leg.key for leg in legs), number))
         for leg in legs:
-            leg.jobs[job] = "packed"
+            leg.jobs[job] = ("packed", number)
 
     def _work(self, leg: Leg) -> None:
         """Start what can be done now."""
@@ -48,14 +52,14 @@ class Working(Settling):
             return
         for item in leg.todo():
             match item:
-                case "straight":
-                    job = self.start(do.Straight(leg.key))
+                case int(chunk):
+                    job = self.start(do.Staged(leg.key, chunk, leg.bases[chunk]))
                 case "sum":
                     job = self.start(do.Sum(leg.key))
-                case "packed":
-                    job = self.start(do.Packed((leg.key,)))
-                case chunk:
-                    job = self.start(do.Staged(leg.key, chunk, leg.bases[chunk]))
+                case ("straight", n):
+                    job = self.start(do.Straight(leg.key, n))
+                case (_, n):
+                    job = self.start(do.Packed((leg.key,), n))
             leg.jobs[job] = item
 
     def _began(self, key: Key) -> None:
@@ -63,10 +67,10 @@ class Working(Settling):
         if leg is None or leg.stopped is not None or leg.started:
             return
         leg.started = True
-        self.do(do.SendMessage(leg.peer, say.Start(*key)))
+        self.do(do.SendMessage(leg.peer, say.Start(*key, bool(leg.more))))
         room = self.rooms[key[0]]
         if room.state == "waiting":
-            self._enter(room, "transferring", self._options.transfer_s)
+            self._enter(room, "transferring", self._transfer_s(room))
 
     def _over(self, job: int, result: on.Result) -> None:
         """A job has ended for one leg, good or bad."""

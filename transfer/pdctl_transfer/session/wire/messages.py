@@ -130,6 +130,8 @@ class Ask(Message, frozen=True, tag="Q"):
     indices: dict[str, bytes]
     ways: dict[str, Way]
     verify: Verify
+    skip: dict[str, Number] = {}
+    """Of each kind, how many of the first items decode holds already: no ids are given for them."""
 
 
 class Ready(Message, frozen=True, tag="Y"):
@@ -140,10 +142,22 @@ class Ready(Message, frozen=True, tag="Y"):
 
 
 class Start(Message, frozen=True, tag="S"):
-    """Prefill to decode: bytes begin to move now."""
+    """Prefill to decode: bytes begin to move now. `more`: in installments, each of which is said by `More`."""
 
     room: int
     attempt: str
+    more: bool = False
+
+
+class More(Message, frozen=True, tag="U"):
+    """Prefill to decode: installment `number` is sent. `stops`: of each staged kind, the position before which it ends;
+    its chunks are numbered on from those before."""
+
+    room: int
+    attempt: str
+    number: Number
+    stops: dict[str, Number]
+    last: bool
 
 
 class Grant(Message, frozen=True, tag="G"):
@@ -232,6 +246,7 @@ AnyMessage = (
     | Ask
     | Ready
     | Start
+    | More
     | Grant
     | Landed
     | Done
@@ -243,7 +258,7 @@ AnyMessage = (
     | Bye
 )
 
-ANSWERS = Ready | Start | Landed | Done | Failed | Settled
+ANSWERS = Ready | Start | More | Landed | Done | Failed | Settled
 """What a prefill rank says about a request."""
 
 _decoder: msgpack.Decoder[AnyMessage] = msgpack.Decoder(AnyMessage)
