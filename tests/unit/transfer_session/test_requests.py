@@ -218,6 +218,15 @@ def test_decode_that_needs_nothing_says_so_without_giving_ids(opened: str) -> No
         assert "cached" in sender.failure.cause
 
 
+@pytest.mark.code("PD4021")
+def test_prefill_hears_at_once_of_ids_that_cannot_be() -> None:
+    with world(FAST) as w:
+        room = next(rooms)
+        sender = only(w.prefill)[0].open(room)
+        receiver = only(w.decode)[0].open(room, w.at, {**ids(), "kv": [1000]})
+        assert end(sender) == end(receiver) == ("PD4021", "decode")
+
+
 def test_prefill_hears_of_an_abort_that_came_before_its_ranks_were_known() -> None:
     with world(FAST) as w:
         decoder, room = only(w.decode)[0], next(rooms)

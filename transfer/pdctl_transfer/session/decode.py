@@ -24,7 +24,7 @@ from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.keeper import Kept
 from pdctl_transfer.session.drive.landing import FEW_SAMPLES, HANDS, Aim
 from pdctl_transfer.session.drive.link import Link
-from pdctl_transfer.session.failure import Failure
+from pdctl_transfer.session.failure import WITHDRAWN, Failure
 from pdctl_transfer.session.handles import ReceiveHandle, ids_of
 from pdctl_transfer.session.identity import Check, Identity, identity
 from pdctl_transfer.session.machine import actions as do
@@ -86,8 +86,8 @@ class DecodePeer:
         driver = self._driver
         handle = ReceiveHandle(room, lambda _, failure: driver.abort(number, failure))
         number = driver.adopt(handle)
-        driver.begin(number, driver.decline, room, registry)
-        handle.withdraw(reason)
+        failure = Failure(WITHDRAWN, f"not needed by the decode engine: {reason}", "decode")
+        driver.begin(number, driver.decline, room, registry, failure)
         return handle
 
     def close(self, drain_s: float = 5.0) -> bool:
@@ -137,11 +137,11 @@ class _Decode(Driver):
         self._aims[(room, attempt)] = Aim(ids, skip)
         self.tell(on.Opened(time.monotonic(), number, room, fault, attempt, registry))
 
-    def decline(self, number: int, room: int, registry: Address) -> None:
+    def decline(self, number: int, room: int, registry: Address, failure: Failure) -> None:
         """An engine opens a room only to say that it does not need it. On the loop thread."""
         attempt = os.urandom(8).hex()
         self._aims[(room, attempt)] = Aim({})
-        self.tell(on.Opened(time.monotonic(), number, room, None, attempt, registry))
+        self.tell(on.Opened(time.monotonic(), number, room, failure, attempt, registry))
 
     def leave(self) -> None:
         """See `Driver`."""

@@ -143,9 +143,8 @@ class Receiver(Seeking):
 
     def _opened(self, event: on.Opened) -> None:
         key = (event.room, event.attempt)
-        refusal = event.fault or self._closing
-        if event.room in self._rooms:
-            refusal = Failure("PD4023", f"room {event.room} is open already", "decode")
+        twice = Failure("PD4023", f"room {event.room} is open already", "decode") if event.room in self._rooms else None
+        refusal = self._closing or twice
         if refusal is not None:
             self.do(do.End(event.handle, refusal), do.Release(event.handle), do.Forget(key))
             return
@@ -153,6 +152,8 @@ class Receiver(Seeking):
         self._rooms[event.room] = self.requests[key] = self._handles[event.handle] = request
         self.do(do.Arm(("room", event.handle), self.now + self._options.bootstrap_s))
         self._seek(request)
+        if event.fault is not None:  # whoever serves it is told, and asked for nothing
+            self._fail(request, event.fault)
 
     # What prefill says.
 
