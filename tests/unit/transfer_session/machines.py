@@ -419,7 +419,8 @@ class Model:
 
     def calm(self) -> None:
         """Everything gets well: links stand, messages arrive in order, jobs end, time passes. Until nothing moves."""
-        for _ in range(400):
+        chunks = sum(cut.chunks for cuts in self.shapes.values() for cut in cuts)
+        for _ in range(400 + 4 * chunks):  # a few slots serve them all
             moved = self.step_well()
             if not moved:
                 if not any(self.waiting(rank) for rank in self.ranks.values()):
