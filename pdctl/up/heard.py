@@ -13,7 +13,7 @@ from pdctl.engines.http import excerpt
 from pdctl.engines.live import ABSENT, Running
 from pdctl.engines.said import ANSWER_S, Hidden, Mute, Said, Stranger, answer, say
 from pdctl.engines.sglang.said import registry
-from pdctl.fleet.urls import authority, host_of
+from pdctl.fleet.urls import host_of
 from pdctl.launch.state import ROUTER
 from pdctl.running.identity import contradictions
 from pdctl.up.workers import Worker, Workers
@@ -91,13 +91,13 @@ def _with_registry(member: Running, said: Said, deadline: Deadline) -> Heard:
     if place is None and guessed is None:
         return Heard(READY, None, True, said, hidden=(*hidden, "its bootstrap server"))
     host, port = place or (host_of(str(member.url)), guessed or 0)
-    fault = registry(host, port, deadline)
-    if fault is None:
+    found, why = registry(host, port, deadline)
+    if found:
         return Heard(READY, None, True, said, True, hidden=hidden)
-    if place is None:
-        missing = f"its bootstrap server, which is not reached from here at {authority(host, port)}"
-        return Heard(READY, None, True, said, hidden=(*hidden, missing))
-    return Heard(UNREADY, f"its bootstrap server: {fault}", True, said, False, hidden=hidden)
+    if found is False and place is not None:
+        return Heard(UNREADY, f"its bootstrap server: {why}", True, said, False, hidden=hidden)
+    missing = f"its bootstrap server: {why}" if place else f"its bootstrap server, by its own word at {host}: {why}"
+    return Heard(READY, None, True, said, hidden=(*hidden, missing))
 
 
 def _hidden(member: Running, said: Said) -> Iterator[str]:

@@ -91,7 +91,7 @@ class PairTests:
         assert [said[name]["role"] for name in ("prefill-0", "decode-0")] == ["prefill", "decode"]
         keyed = ROUTERS[pair.document["router"]["kind"]].control  # its list is then not shown to others
         assert {said[name]["routed"] for name in ("prefill-0", "decode-0")} == {None if keyed else True}
-        assert said["prefill-0"]["registry"] in (True, None)
+        assert said["prefill-0"]["registry"] is (True if pair.document["engine"] == "sglang" else None)
         assert said["decode-0"]["version"]
         report = outside.check("--live")
         assert report["ok"], report

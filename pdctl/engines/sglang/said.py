@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pdctl.engines.deadline import Deadline
-from pdctl.engines.http import Unreachable, request
+from pdctl.engines.http import Rejected, Unreachable, decoded, request
 from pdctl.engines.live import Running
 from pdctl.engines.said import Hidden, Said, Stranger, ask
 from pdctl.engines.sglang.live import INFO_BYTES
@@ -52,17 +52,21 @@ def say(running: Running, deadline: Deadline) -> Said:
     )
 
 
-def registry(host: str, port: int, deadline: Deadline) -> str | None:
-    """Why the bootstrap server lets no decode engine find its ranks; None where all have registered.
+def registry(host: str, port: int, deadline: Deadline) -> tuple[bool | None, str]:
+    """Whether decode engines find all ranks at the bootstrap server, and why not; None where that is not shown.
 
-    Releases ask for ranks by other names: one that is there and knows these not is no fault.
+    Releases ask for ranks by other names: what answers and knows these not may be one of them, or another server.
     """
     url = f"http://{authority(host, port)}{_ALL_RANKS}"
     try:
-        status, _ = request(url, deadline_s=deadline.left())
+        status, body = request(url, deadline_s=deadline.left())
+        if status == 503:
+            return False, f"{url}: HTTP 503: not all ranks have registered"
+        return (True, "") if isinstance(decoded(url, status, body), Mapping) else (None, f"{url}: not an object")
+    except Rejected as failure:
+        return None, str(failure)
     except Unreachable as failure:
-        return str(failure)
-    return f"{url}: HTTP 503: not all ranks have registered" if status == 503 else None
+        return False, str(failure)
 
 
 def _text(value: Any) -> str | None:

@@ -186,12 +186,25 @@ def test_a_bootstrap_server_that_is_not_there() -> None:
         p.answers[SGLANG_ROUTE] = (503, b"")
         waiting = look(f"{{url: '{p.url}', bootstrap: {p.server_address[1]}}}", d.url)
     assert guessed.units[0].state == "ready"
-    assert guessed.notes == [
-        "prefill-0: not shown: its bootstrap server, which is not reached from here at 127.0.0.1:1"
-    ]
+    [note] = guessed.notes
+    assert note.startswith(
+        "prefill-0: not shown: its bootstrap server, by its own word at 127.0.0.1: http://127.0.0.1:1/"
+    )
     assert stated.units[0].state == waiting.units[0].state == "unready"
     assert "its bootstrap server: http://127.0.0.1:1/route" in stated.notes[0]
     assert "not all ranks have registered" in waiting.notes[0]
+
+
+@pytest.mark.parametrize("answer", [(404, b"not found"), (400, b"missing"), HTML])
+def test_what_answers_at_the_bootstrap_port_and_says_nothing_of_ranks_is_no_proof(answer: tuple[int, bytes]) -> None:
+    """An older release asks by other names; the engine's HTTP port, or a web server, is none at all."""
+    with at(sglang("prefill") | {SGLANG_ROUTE: answer}) as p, at(sglang("decode")) as d:
+        view = look(f"{{url: '{p.url}', bootstrap: {p.server_address[1]}}}", d.url)
+    assert [unit["answers"]["registry"] for unit in view.document()["units"]] == [
+        None if answer != HTML else False,
+        None,
+    ]
+    assert "its bootstrap server: " in view.notes[0]
 
 
 Change = Callable[[Any, Any], list[dict[str, Any]]]
