@@ -6,7 +6,7 @@ from typing import Any, Final
 from pdctl.check.words import Word
 from pdctl.derive.connectors import Connector, mover, read
 from pdctl.derive.flags import transfer_of
-from pdctl.flags import load, read_words
+from pdctl.flags import dialect, load, read_words
 from pdctl.fleet import LoadedFleet, Pool
 
 #: The connector that vLLM puts in the place of any other where `--kv-offloading-size` is given, by the backend's name
@@ -26,7 +26,7 @@ def stated(loaded: LoadedFleet, pool: Pool) -> Connector | None:
 
     Where KV is offloaded by flags, vLLM runs that connector and no other.
     """
-    if (pool.engine or loaded.fleet.engine) != "vllm":
+    if dialect(pool.engine or loaded.fleet.engine) != "vllm":
         return None
     spoken = read_words(load("vllm"), pool.args)
     size, backend = (spoken.value(flag) for flag in OFFLOADING)

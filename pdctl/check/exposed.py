@@ -21,6 +21,7 @@ KEYLESS: Final = {
     "reference": (),
     "sglang": ("bootstrap",),
     "vllm": ("side_channel", "bootstrap"),
+    "vllm-ascend": ("kv_port",),
 }
 """Ports of an engine that ask for nothing even where it has a key. The reference engine's are signed."""
 

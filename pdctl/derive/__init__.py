@@ -11,9 +11,10 @@ from pdctl.derive.config import Config
 from pdctl.derive.defaults import notes
 from pdctl.derive.request import Derived, Request
 from pdctl.errors import InputError
+from pdctl.flags import dialect
 
 #: Engines whose layouts are known; `build` of the module of that name lays out its buffers.
-ENGINES: Final = ("reference", "sglang", "vllm")
+ENGINES: Final = ("reference", "sglang", "vllm", "vllm-ascend")
 PLATFORMS: Final = ("hopper", "sm100", "npu", "cpu")
 MAX_RANKS: Final = 65_536
 
@@ -32,7 +33,7 @@ def derive(request: Request) -> Derived:
             where=request.origins.get("engine", "--engine"),
         )
     _check(request)
-    build: Callable[[Request], Derived] = import_module(f"pdctl.derive.{request.engine}").build
+    build: Callable[[Request], Derived] = import_module(f"pdctl.derive.{dialect(request.engine)}").build
     derived = build(request)
     assumed = notes(Config(request.config, request.config_source)) if request.engine != "reference" else ()
     assumed += architectures.notes(request) + drafts.assumed(request)

@@ -2,7 +2,7 @@
 
 from pdctl.derive.compared import compared
 from pdctl.derive.config import Config
-from pdctl.derive.flag_tables import CONNECTOR
+from pdctl.derive.flag_tables import connector_of
 from pdctl.derive.model import config_digest, family, values_digest
 from pdctl.derive.request import Derived, Request
 from pdctl_transfer.layout.manifest import Engine, Manifest, Model, Parallel, Transfer
@@ -12,7 +12,7 @@ def bare(request: Request) -> Derived:
     """A manifest without stages. Raises ConfigError or InputError for a setting that cannot be read."""
     config = Config(request.config, request.config_source)
     backend = request.backend or ("nixl" if request.engine == "vllm" else "mooncake")
-    known = {"connector": CONNECTOR.get(backend)} if request.engine == "vllm" else {}
+    known = {"connector": connector_of(request.engine, backend)}
     settings, sources = compared(request, config, known)
     manifest = Manifest(
         role=request.role,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pdctl.derive.config import Config
 from pdctl.derive.dtypes import model_dtype
 from pdctl.derive.request import Request
+from pdctl.flags import dialect
 from pdctl_transfer.rules.element_types import ALIASES
 from pdctl_transfer.rules.outcome import Evidence
 
@@ -42,7 +43,7 @@ def compared(request: Request, config: Config, given: Mapping[str, Any]) -> tupl
             settings[name] = value
             origin = request.origins.get(TOLD_BY.get(name, name), "the engine's default")
             sources[name] = Evidence(origin, str(value))
-    for name in OF_ENGINE.get(request.engine, ()):
+    for name in OF_ENGINE.get(dialect(request.engine), ()):
         flag = FLAGS[name]
         value = request.flags.get(flag)
         if value in (None, "auto"):

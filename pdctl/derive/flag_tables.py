@@ -72,3 +72,9 @@ SHAPING: Final[Mapping[str, Mapping[str, str]]] = {"sglang": SGLANG, "vllm": VLL
 KV_ROLES: Final[Mapping[str, str]] = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 #: The connector of a backend where none is named.
 CONNECTOR: Final[Mapping[str, str]] = {"nixl": "NixlConnector", "mooncake": "MooncakeConnector"}
+ASCEND: Final[Mapping[str, str]] = {"mooncake": "MooncakeConnectorV1"}
+
+
+def connector_of(engine: str, backend: str) -> str | None:
+    """The connector of an engine's backend where none is named; None where it has none."""
+    return {"vllm": CONNECTOR, "vllm-ascend": ASCEND}.get(engine, {}).get(backend)

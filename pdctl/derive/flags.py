@@ -14,7 +14,7 @@ from pdctl.derive import connectors
 from pdctl.derive.flag_tables import KV_ROLES, SHAPING
 from pdctl.derive.request import Request
 from pdctl.errors import InputError
-from pdctl.flags import Given, load, read_words, verdicts
+from pdctl.flags import Given, dialect, load, read_words, verdicts
 
 NUMBERS: Final = frozenset({"tp", "pp", "dp", "cp", "replicas", "page_size"})
 #: Environment variables that shape buffers, by engine, and the flag whose place they take.
@@ -41,6 +41,7 @@ def parse(engine: str, words: Sequence[str]) -> dict[str, Given]:
 
     What `words` hold besides is passed over here: `pdctl.engines.refusals` judges it.
     """
+    engine = dialect(engine)
     if engine not in SHAPING:
         return {}
     table = load(engine)
@@ -55,6 +56,7 @@ def parse(engine: str, words: Sequence[str]) -> dict[str, Given]:
 
 def refuse_words(engine: str, words: Sequence[str]) -> tuple[str, ...]:
     """Notes about flags that only another version may have. Raises InputError for what no version would take."""
+    engine = dialect(engine)
     if engine not in SHAPING:
         return ()
     table = load(engine)
@@ -88,7 +90,7 @@ def apply_environment(
 
     `lines`: the file and line of each variable, for origins.
     """
-    for variable, name in VARIABLES.get(request.engine, {}).items():
+    for variable, name in VARIABLES.get(dialect(request.engine), {}).items():
         if variables.get(variable):
             place = f"{lines[variable]} {variable}" if lines else variable
             request = _set(request, name, variables[variable], place)
@@ -165,7 +167,7 @@ def _transfer(request: Request, spoken: Mapping[str, Any], place: str) -> Reques
 
 def apply_options(request: Request, options: Mapping[str, Any], words: Sequence[str], place: str) -> Request:
     """The request with vLLM's transfer options put over it, unless the flags name a connector of their own."""
-    if request.engine != "vllm" or transfer_of(words) is not None:
+    if dialect(request.engine) != "vllm" or transfer_of(words) is not None:
         return request
     return _transfer(request, options, place)
 

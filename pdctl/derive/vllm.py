@@ -12,7 +12,7 @@ from pdctl.derive.compared import compared
 from pdctl.derive.config import Config
 from pdctl.derive.drafts import drafted_tokens
 from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
-from pdctl.derive.flag_tables import CONNECTOR
+from pdctl.derive.flag_tables import connector_of
 from pdctl.derive.geometry import Geometry, Gqa, Mla, Recurrent
 from pdctl.derive.model import config_digest, family, read_geometry, values_digest
 from pdctl.derive.refusal import refuse_groups, refuse_undivided
@@ -72,7 +72,7 @@ def build(request: Request) -> Derived:
     manifest = Manifest(
         role=request.role,
         origin="derived",
-        engine=Engine("vllm", request.engine_version or VERSION),
+        engine=Engine(request.engine, request.engine_version or PINNED[request.engine]),
         model=Model(request.model_name or "model", family(config), config_digest(config), values_digest(config)),
         transfer=Transfer(settings.backend),
         parallel=Parallel(attn_tp=request.attn_tp, attn_cp=request.cp, pp=request.pp, dp=request.dp),
@@ -93,10 +93,13 @@ class _Settings:
         self.request = request
         self.sources: dict[str, Evidence] = {}
         self.notes: list[str] = []
-        self.platform = request.platform or "hopper"
-        if request.platform is None:
+        self.ascend = request.engine == "vllm-ascend"
+        self.platform = request.platform or ("npu" if self.ascend else "hopper")
+        if self.ascend:
+            self.notes.append("buffers of vllm-ascend are those of vLLM on NPU, and held by no dump of its own")
+        elif request.platform is None:
             self.notes.append("platform hopper is assumed (--platform)")
-        self.backend = request.backend or "nixl"
+        self.backend = request.backend or ("mooncake" if self.ascend else "nixl")
         self.model_itemsize = model_dtype(request, config).itemsize
         self.kv_dtype, self.kv_itemsize = self._kv_dtype(config)
         self.layout = self._layout(geometry)
@@ -115,12 +118,12 @@ class _Settings:
     @property
     def hybrid_manager(self) -> bool:
         """Whether the hybrid KV cache manager is on: unless a flag, the connector or the platform turns it off."""
-        off = "disable-hybrid" in self.request.flags or self.platform == "npu"
+        off = "disable-hybrid" in self.request.flags or (self.platform == "npu" and not self.ascend)
         return self.backend in KNOW_HYBRID and not off
 
     def known_to_the_connector(self) -> dict[str, Any]:
         """Settings that follow from the backend where no flag names them."""
-        return {"connector": CONNECTOR.get(self.backend), "hybrid_manager": self.hybrid_manager}
+        return {"connector": connector_of(self.request.engine, self.backend), "hybrid_manager": self.hybrid_manager}
 
     def _say(self, name: str, value: str, source: str) -> None:
         self.sources[name] = Evidence(self.request.origins.get(name, source), value)

@@ -10,4 +10,4 @@ def adapter(name: str) -> "Engine":
     """The adapter of an engine family, imported when it is asked for. `name` is one that the fleet schema allows."""
     from importlib import import_module
 
-    return cast("Engine", import_module(f"pdctl.engines.{name}.adapter").ADAPTER)
+    return cast("Engine", import_module(f"pdctl.engines.{name.replace('-', '_')}.adapter").ADAPTER)

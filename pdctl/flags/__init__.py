@@ -2,7 +2,7 @@
 
 from pdctl.flags.judge import Verdict, read_words, values_of_switches, verdicts
 from pdctl.flags.reader import Fault, Given, Reading, read
-from pdctl.flags.table import Flag, Table, load
+from pdctl.flags.table import Flag, Table, dialect, load
 
 __all__ = [
     "Fault",
@@ -11,6 +11,7 @@ __all__ = [
     "Reading",
     "Table",
     "Verdict",
+    "dialect",
     "load",
     "read",
     "read_words",

@@ -14,6 +14,15 @@ from msgspec import Struct, structs
 FOLDER: Final = Path(__file__).with_name("tables")
 
 
+#: Engines that are plugins of another, and speak its words.
+DIALECTS: Final[Mapping[str, str]] = {"vllm-ascend": "vllm"}
+
+
+def dialect(engine: str) -> str:
+    """The engine whose words an engine takes: its own, unless it is a plugin of another."""
+    return DIALECTS.get(engine, engine)
+
+
 TITLES: Final[Mapping[str, str]] = {"sglang": "SGLang", "vllm": "vLLM", "reference": "the reference engine"}
 
 
@@ -76,7 +85,11 @@ class Table(Struct, frozen=True, dict=True):
 
 @cache
 def load(program: str) -> Table:
-    """The table of a program: sglang, vllm, reference, smg, sglang-router, vllm-router. Raises KeyError."""
+    """The table of a program: sglang, vllm, reference, smg, sglang-router, vllm-router. Raises KeyError.
+
+    A plugin of an engine has that engine's.
+    """
+    program = dialect(program)
     for path in sorted(FOLDER.glob(f"{program}-[0-9]*.json"), reverse=True):
         return msgspec.json.decode(path.read_bytes(), type=Table)
     raise KeyError(program)

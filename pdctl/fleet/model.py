@@ -15,7 +15,7 @@ from pdctl.fleet.names import NAME_PATTERN
 from pdctl.fleet.urls import host_of
 
 SCHEMA = "pdctl.fleet/v1"
-Engine = Literal["reference", "sglang", "vllm"]
+Engine = Literal["reference", "sglang", "vllm", "vllm-ascend"]
 
 
 def _text(value: Any) -> Any:
@@ -271,7 +271,7 @@ class Fleet(Section):
     @model_validator(mode="after")
     def _choose_router(self) -> "Fleet":
         """Where none is named it is one that speaks as the engine's connectors expect."""
-        if "kind" not in self.router.model_fields_set and self.engine == "vllm":
+        if "kind" not in self.router.model_fields_set and self.engine in ("vllm", "vllm-ascend"):
             object.__setattr__(self.router, "kind", "vllm-router")
         return self
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from pdctl.engines.spans import span_of
-from pdctl.flags import Reading
+from pdctl.flags import Reading, dialect
 
 if TYPE_CHECKING:
     from pdctl.fleet.loaded import LoadedFleet
@@ -58,7 +58,7 @@ class Placed(Struct, frozen=True):
 
 def placed_on(loaded: "LoadedFleet", pool: "Pool", host: str, reading: Reading) -> tuple[Placed, ...]:
     """The engines of a pool on a host, none for what runs on CPUs."""
-    engine = pool.engine or loaded.fleet.engine
+    engine = dialect(pool.engine or loaded.fleet.engine)
     ranks = span_of(loaded, pool).per_node
     if engine not in SHARE or ranks is None or (pool.nodes == 1 < _number(reading, "--nnodes", 1)):
         return ()

@@ -24,7 +24,7 @@ READ_BY_TRANSFERS = re.compile(
 )
 """Variables that decide how bytes move."""
 
-REAL = ("sglang", "vllm")
+REAL = ("sglang", "vllm", "vllm-ascend")
 """Engines that have an environment of their own where `up` looks for one."""
 
 

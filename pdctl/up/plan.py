@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from pdctl.derive.flag_tables import connector_of
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance, Node
 from pdctl.engines.refusals import (
@@ -21,7 +22,7 @@ from pdctl.fleet.model import PORTS_TAKEN, Pool, Router
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
 from pdctl.launch.together import together
-from pdctl.routers import READY_PATH, Backend, RouterKind, router_argv
+from pdctl.routers import READY_PATH, Backend, RouterKind, contract_of, needed, router_argv
 from pdctl.up.keys import Keys
 from pdctl.up.nodes import FIRST_NODE, LOCAL, address_of, all_ports, devices_of, purpose_of, words_of
 from pdctl.up.ports import PortBook, is_free
@@ -204,10 +205,18 @@ class _Planner:
             ]
             for role in ("prefill", "decode")
         }
-        listen, backend = (router.host, ports["http"]), self.loaded.fleet.transfer.backend
-        argv = router_argv(kind, sides["prefill"], sides["decode"], listen, ports["metrics"], router.args, backend)
+        listen, word = (router.host, ports["http"]), self._speech(router.kind)
+        argv = router_argv(kind, sides["prefill"], sides["decode"], listen, ports["metrics"], router.args, word)
         env = {**router.env, **kind.env(self.keys.router, self.keys.control)}
         return Unit(ROUTER, ROUTER, argv, env, ports=ports, grace_s=5), kind
+
+    def _speech(self, kind: str) -> str:
+        """How the router is told to speak: as the engines' connector expects, or by the transfer's own name."""
+        fleet = self.loaded.fleet
+        named = fleet.transfer.options.get("kv_connector") or connector_of(fleet.engine, fleet.transfer.backend)
+        need, contract = needed(fleet.engine, named), contract_of(kind)
+        word = contract.chosen.word(need) if contract and contract.chosen and need else None
+        return word or fleet.transfer.backend
 
 
 def make_plan(

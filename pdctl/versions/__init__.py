@@ -11,13 +11,16 @@ from pdctl_transfer.rules.releases import RANGES, SHOWN, in_range, release
 __all__ = ["IMAGES", "PINNED", "SHOWN", "Release", "image_version", "in_range", "known_range", "release", "released"]
 
 #: The release that layouts, flags and rules are those of.
-PINNED: Final[Mapping[str, str]] = {"sglang": "0.5.23", "vllm": "0.32.0"}
+PINNED: Final[Mapping[str, str]] = {"sglang": "0.5.23", "vllm": "0.32.0", "vllm-ascend": "0.23.0"}
 #: Repositories whose tags are the engine's releases, by the last part of their names. Others count their own.
 IMAGES: Final[Mapping[str, re.Pattern[str]]] = {
     "sglang": re.compile(r"sglang(-(rocm|cpu|npu|xpu))?"),
+    "vllm-ascend": re.compile(r"vllm-ascend"),
     "vllm": re.compile(r"vllm-(openai|cpu|rocm)(-(rocm|cpu|xpu))?"),
 }
 _TAG = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:[-_].*)?")
+_NPU = re.compile(r"-(a[235]|310p)(?=-|$)")
+"""The hardware of an image of vllm-ascend; `a3` would else be read as an alpha."""
 _EARLY = re.compile(r"v?\d+\.\d+\.\d+(?:\.post\d+)?[-_.]?(?:rc|dev|alpha|beta|nightly|[ab]\d)")
 
 
@@ -70,5 +73,6 @@ def image_version(engine: str, image: str) -> str | None:
     path, _, tag = image.partition("@")[0].rpartition(":")
     if not path or "/" in tag or engine not in IMAGES or not IMAGES[engine].fullmatch(path.rsplit("/", 1)[-1]):
         return None
+    tag = _NPU.sub("", tag) if engine == "vllm-ascend" else tag
     match = None if _EARLY.match(tag) else _TAG.fullmatch(tag)
     return match[1] if match else None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from pdctl.check.flag_rules.ascend_sizes import check_ascend_sizes
 from pdctl.check.flag_rules.connectors import check_connectors, check_registered
 from pdctl.check.flag_rules.context_length import check_context_length
 from pdctl.check.flag_rules.kv_sharding import check_kv_sharding
@@ -24,6 +25,7 @@ FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     check_refused_flags,
     check_paths,
     check_without_effect,
+    check_ascend_sizes,
 )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pdctl.check.groups import Group
 from pdctl.derive.connectors import KNOWN
+from pdctl.flags import dialect
 from pdctl_transfer.rules import Evidence, Finding, Outcome
 from pdctl_transfer.rules.releases import RANGES, applies, outside
 
@@ -16,7 +17,7 @@ FLAG = "--kv-transfer-config"
 
 def check_connectors(prefill: Group, decode: Group) -> Iterator[Outcome]:
     """VLLM only: SGLang's role and backend are flags that pdctl always sets."""
-    if {group.manifest.engine.name for group in (prefill, decode)} != {"vllm"}:
+    if {dialect(group.manifest.engine.name) for group in (prefill, decode)} != {"vllm"}:
         return
     for role, named, other in (("decode", prefill, decode), ("prefill", decode, prefill)):
         word = named.flag(FLAG)

@@ -12,6 +12,7 @@ from typing import Final
 
 from pdctl.check.groups import Group
 from pdctl.check.words import Word
+from pdctl.flags import dialect
 from pdctl_transfer.rules import Evidence, Finding, Held, Outcome, Severity, Skipped
 
 FLAGS: Final = {"sglang": ("--context-length",), "vllm": ("--max-model-len",)}
@@ -44,12 +45,12 @@ def check_context_length(prefill: Group, decode: Group) -> Iterator[Outcome]:
 
 
 def _limit(group: Group) -> Word | None:
-    return group.flag(*FLAGS.get(group.manifest.engine.name, ()))
+    return group.flag(*FLAGS.get(dialect(group.manifest.engine.name), ()))
 
 
 def _tokens(word: Word, group: Group) -> int | None:
     """The limit in tokens; None where it is no number, as a placeholder or vLLM's `auto` is not."""
-    letter: int | None = LETTERS.get(word.value[-1:]) if group.manifest.engine.name == "vllm" else None
+    letter: int | None = LETTERS.get(word.value[-1:]) if dialect(group.manifest.engine.name) == "vllm" else None
     if letter is None:
         return word.number
     whole, point, part = word.value[:-1].partition(".")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pdctl.check.groups import Group
+from pdctl.flags import dialect
 from pdctl_transfer.rules import Evidence, Finding, Outcome
 
 
@@ -28,7 +29,7 @@ def check_engine_ids(groups: Sequence[Group], options: Mapping[str, Any], where:
 
 def _fixed(group: Group, options: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
     """The group's fixed engine id, where it has one, and its origin."""
-    if group.blocked or group.manifest.engine.name != "vllm":
+    if group.blocked or dialect(group.manifest.engine.name) != "vllm":
         return
     if options.get("engine_id") is not None:
         yield str(options["engine_id"]), where

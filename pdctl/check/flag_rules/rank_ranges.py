@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from pdctl.check.groups import Group
 from pdctl.check.words import Word
+from pdctl.flags import dialect
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.rules import Evidence, Finding, Outcome
 
@@ -46,7 +47,7 @@ def check_rank_ranges(groups: Iterable[Group], loaded: LoadedFleet) -> Iterator[
     pools: Mapping[str, Pool] = {pool.name: pool for pool in loaded.pools()}
     together: dict[tuple[str, str], list[Part]] = {}
     for group in groups:
-        if not group.sides or group.manifest.engine.name != "vllm":
+        if not group.sides or dialect(group.manifest.engine.name) != "vllm":
             continue
         pool = pools[group.name]
         if pool.dp_local and sum(pool.dp_local) != pool.dp:

@@ -5,6 +5,7 @@ from typing import Final
 
 from pdctl.check.groups import Group
 from pdctl.check.words import Word
+from pdctl.flags import dialect
 from pdctl_transfer.rules import Evidence, Finding, Outcome
 
 #: By engine: scales of an FP8 KV cache, from a file or measured.
@@ -16,7 +17,7 @@ FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def check_same_numbers(prefill: Group, decode: Group) -> Iterator[Outcome]:
     """One finding a flag. Files are compared by their names: the same file lies under one name."""
-    for flag in FLAGS.get(prefill.manifest.engine.name, ()):
+    for flag in FLAGS.get(dialect(prefill.manifest.engine.name), ()):
         ours, theirs = prefill.flag(flag), decode.flag(flag)
         if _value(ours) != _value(theirs):
             evidence = tuple(

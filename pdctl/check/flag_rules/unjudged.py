@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pdctl.check.words import Word
+from pdctl.flags import dialect
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.rules.pair import components, setting
 
@@ -51,6 +52,7 @@ OFF: Final = frozenset({"auto", "none", "1"})
 
 def swapped_by(engine: str, words: Iterable[Word], manifest: Manifest | None = None) -> tuple[Word, str] | None:
     """The first flag that changes the buffers unjudged, and what it does; None where there is none."""
+    engine = dialect(engine)
     always, some = SWAPS.get(engine, {}), SWAPS_SOME.get(engine, {})
     for word in words:
         for name in word.names:

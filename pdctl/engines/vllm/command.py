@@ -46,7 +46,7 @@ def command(instance: Instance) -> Command:
     given = read_words(load("vllm"), pool.args)
     python = interpreter(pool, "vllm")
     cpu = is_cpu(pool, python)
-    argv = [*module(python, *PROGRAM), *_modelled(instance)]
+    argv = [*module(python, *PROGRAM), *modelled(instance)]
     for flag, *value in spanning(instance):
         if given.last(flag) is None:
             argv += [flag, *value]
@@ -152,7 +152,8 @@ def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
     return config | {"kv_connector_extra_config": extra} | options
 
 
-def _modelled(instance: Instance) -> Iterator[str]:
+def modelled(instance: Instance) -> Iterator[str]:
+    """The words of model, address and sizes."""
     pool, fleet = instance.pool, instance.fleet
     yield from (model_folder(instance.model), *naming(fleet, pool))
     if serves(instance):

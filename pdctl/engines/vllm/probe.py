@@ -24,7 +24,8 @@ def probe(prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, 
     """The tokens that came back from decode. Raises GateError (PD3008) with what the side that failed answered."""
     body = request(decode.served_name, prompt, max_tokens)
     start = time.monotonic()
-    mooncake = decode.fleet.transfer.backend == "mooncake"
+    own = (decode.pool.engine or decode.fleet.engine) == "vllm"
+    mooncake = own and decode.fleet.transfer.backend == "mooncake"
     asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)
     to_prefill = without_logprobs(body) | {"max_tokens": 1, "kv_transfer_params": asked}
     first = _ask(prefill, decode, to_prefill, timeout_s)

@@ -50,7 +50,7 @@ def test_the_older_side_decides_and_an_unknown_one_does_not() -> None:
     assert brought_by(RESHAPED, "kv", "nixl", "0.5.6") is None
 
 
-@pytest.mark.parametrize("engine", RANGES)
+@pytest.mark.parametrize("engine", READ)
 def test_the_range_is_what_was_read(engine: str) -> None:
     assert RANGES[engine] == (READ[engine]["read"][0], READ[engine]["read"][-1])
 

@@ -49,6 +49,8 @@ SGLANG: Final = (
 UNLIKE_MLA: Final = frozenset({"mamba", "minimax_index_k", "minimax_dense_kv"})
 
 #: vLLM, by kind and backend; nothing else is established.
+#: vllm-ascend 0.23.0: sizes are its connectors' own refusals (`ascend_refusals`).
+ASCEND: Final[Mapping[tuple[str, str], Ability]] = {("kv", "mooncake"): "yes", ("mamba", "mooncake"): "yes"}
 VLLM: Final[Mapping[tuple[str, str], Ability]] = {("kv", "nixl"): "own heads", ("swa", "nixl"): "own heads, as kv"}
 
 
@@ -56,8 +58,8 @@ def ability(engine: str, backend: str, kind: str, sharding: Sharding, mla: bool)
     """Whether `engine` over `backend` reshapes this state between unequal TPs. `mla`: the KV is replicated."""
     if engine == "reference" or (mla and sharding == "replicated" and kind not in UNLIKE_MLA):
         return "yes"
-    if engine == "vllm":
-        return VLLM.get((kind, backend), "not established")
+    if engine in ("vllm", "vllm-ascend"):
+        return (VLLM if engine == "vllm" else ASCEND).get((kind, backend), "not established")
     if engine != "sglang" or backend not in BACKENDS:
         return "not established"
     for row in SGLANG:

@@ -20,7 +20,7 @@ ONE_STAGE_ONLY = (("qsa_*", "mori"), ("minimax_*", "*"))
 EQUAL_STAGES_ONLY = (("c128_state", "mori"),)
 
 
-KNOWN = frozenset({"sglang", "vllm", "reference"})
+KNOWN = frozenset({"sglang", "vllm", "vllm-ascend", "reference"})
 
 
 def check_pipeline(pair: Pair) -> Iterator[Outcome]:

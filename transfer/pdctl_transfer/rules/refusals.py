@@ -7,13 +7,13 @@ was not read nothing is concluded where a size is in play that rows are about.
 from collections.abc import Iterator
 from typing import Final
 
-from pdctl_transfer.rules import sglang_refusals, vllm_refusals
+from pdctl_transfer.rules import ascend_refusals, sglang_refusals, vllm_refusals
 from pdctl_transfer.rules.outcome import Evidence, Outcome, Severity
 from pdctl_transfer.rules.pair import Pair, listed
 from pdctl_transfer.rules.refusal import BOTH, Refusal, Sides, sides_of
 from pdctl_transfer.rules.releases import applies
 
-REFUSALS: Final[tuple[Refusal, ...]] = (*vllm_refusals.ROWS, *sglang_refusals.ROWS)
+REFUSALS: Final[tuple[Refusal, ...]] = (*vllm_refusals.ROWS, *ascend_refusals.ROWS, *sglang_refusals.ROWS)
 
 
 def check_refusals(pair: Pair) -> Iterator[Outcome]:

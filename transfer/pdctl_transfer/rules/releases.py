@@ -15,8 +15,12 @@ _RELEASE = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){1,2})(?:\.post(\d{1,4}))?(?:\+[\
 Since = Mapping[tuple[str, str], str]
 
 #: The oldest and the newest release that was read, by engine.
-RANGES: Final[Mapping[str, tuple[str, str]]] = {"sglang": ("0.5.6", "0.5.23"), "vllm": ("0.24.0", "0.33.0")}
-SHOWN: Final[Mapping[str, str]] = {"sglang": "SGLang", "vllm": "vLLM"}
+RANGES: Final[Mapping[str, tuple[str, str]]] = {
+    "sglang": ("0.5.6", "0.5.23"),
+    "vllm": ("0.24.0", "0.33.0"),
+    "vllm-ascend": ("0.23.0", "0.23.0"),
+}
+SHOWN: Final[Mapping[str, str]] = {"sglang": "SGLang", "vllm": "vLLM", "vllm-ascend": "vLLM-Ascend"}
 
 #: SGLang: kinds of state (a pattern) that a backend moves at all, and since which release.
 MOVED: Final[Since] = {("*", "nixl"): "0.5.9", ("*", "mori"): "0.5.12"}

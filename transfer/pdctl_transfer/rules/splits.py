@@ -13,7 +13,7 @@ from pdctl_transfer.rules.consistent import said
 from pdctl_transfer.rules.outcome import Finding, Held, Outcome
 from pdctl_transfer.rules.pair import Pair, components, listed
 
-NEED_DIVIDING = frozenset({"sglang", "vllm"})
+NEED_DIVIDING = frozenset({"sglang", "vllm", "vllm-ascend"})
 
 
 def check_splits(pair: Pair) -> Iterator[Outcome]:

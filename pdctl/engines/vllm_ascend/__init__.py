@@ -1,0 +1,1 @@
+"""vllm-ascend: vLLM's plugin for NPUs, with connectors of its own."""
