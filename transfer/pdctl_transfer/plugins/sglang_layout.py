@@ -142,6 +142,12 @@ def _page_entry(layer: int | None, tensor: str, length: int, page_size: int, sid
     return Entry(layer, tensor, "split", page_size, (Group(side.kv_heads, 1),), length // (page_size * local), length)
 
 
+def _scales(layer: int | None, tensor: str, length: int, page_size: int, side: Side) -> Entry:
+    """MXFP8's block scales: a head's lie together in pages of 128 tokens."""
+    outer, local = 1 if page_size == 128 else page_size, max(1, side.kv_heads // side.parallel.attn_tp)
+    return Entry(layer, tensor, "split", outer, (Group(side.kv_heads, 1),), length // (outer * local), length)
+
+
 def _whole(layer: int | None, tensor: str, length: int, outer: int = 1) -> Entry:
     """A buffer that every rank holds whole: what is inside does not matter to a copy."""
     return Entry(layer, tensor, "replicated", outer, (Group(1, 1),), length // outer, length)
@@ -157,6 +163,11 @@ def _state_entries(kind: str, index: int, args: Any, side: Side) -> Iterable[Ent
     if kind in _KEY_VALUE:
         for place, length in enumerate(lengths):
             yield _page_entry(ids[place], "k" if place < len(lengths) // 2 else "v", length, args.page_size, side)
+    elif kind in _SCALES:
+        for place, length in enumerate(lengths):
+            yield _scales(
+                ids[place], "k_scale" if place < len(lengths) // 2 else "v_scale", length, args.page_size, side
+            )
     elif kind == "mamba":
         yield from _recurrent(index, lengths, ids, args, side)
     else:
@@ -175,6 +186,7 @@ def _is_draft(layer: int | None, side: Side) -> bool:
 
 #: Pools of K, then V, beside the main one.
 _KEY_VALUE: Final = frozenset({"swa", "minimax_dense_kv"})
+_SCALES: Final = frozenset({"block_scale", "block_scale_swa"})
 _ROPE: Final = "rope_position"
 _STATE_TENSOR: Final = {
     "qsa_pending": "pending_k",
@@ -199,7 +211,7 @@ def _recurrent(index: int, lengths: list[int], ids: list[int | None], args: Any,
             continue
         outer, units = outers[place], dims[place]
         inner = length // (outer * units)
-        if row == split_rows:
+        if row == split_rows and not _look_up(side.config, "conv_L_cache"):  # LFM2 keeps windows alone
             groups: tuple[Group, ...] = (Group(units * side.parallel.attn_tp, 1),)
             yield Entry(ids[place], "temporal", "split", outer, groups, inner, length)
             continue
