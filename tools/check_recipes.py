@@ -166,7 +166,7 @@ def main() -> int:
     for name, code, message in result.errors:
         print(f"  {code} {name}: {message}")
     for title, counts in (("layouts not known", result.unknown), ("lines left out", result.left)):
-        print(f"\n{title}")
+        print(f"\n{title}: {counts.total()}")
         for kind, count in counts.most_common():
             print(f"  {count:6d} {kind}")
     return 3 if result.errors or result.not_converted else 0

@@ -312,3 +312,6 @@ def test_the_tool_prints_a_table_and_what_was_left_out(
     assert "| qwen3_32b | vllm | 1 | 1 | 1 | 0 | 0 | 0 | 0 |" in out
     assert "d.yaml: holds no mapping" in out
     assert "model.precision: the fleet file has no field for it" in out
+    _, _, left = out.partition("lines left out: ")
+    total, *lines = left.strip().splitlines()
+    assert int(total) == sum(int(line.split()[0]) for line in lines) > 0
