@@ -15,6 +15,7 @@ from pdctl.derive.flag_tables import KV_ROLES, SHAPING
 from pdctl.derive.request import Request
 from pdctl.errors import InputError
 from pdctl.flags import Given, dialect, load, read_words, verdicts
+from pdctl_transfer.layout.digest import merged
 
 NUMBERS: Final = frozenset({"tp", "pp", "dp", "cp", "replicas", "page_size"})
 #: Environment variables that shape buffers, by engine, and the flag whose place they take.
@@ -114,7 +115,7 @@ def _set(request: Request, name: str, value: str, place: str) -> Request:
             origins={**request.origins, **dict.fromkeys(said, place)},
         )
     if name == "config-overrides":
-        return replace(request, config=_merged(request.config, _object(value, place)), origins=origins)
+        return replace(request, config=merged(request.config, _object(value, place)), origins=origins)
     if name == "role":
         if value not in ("prefill", "decode", "null", request.role):
             raise InputError(f"found {value}, expected prefill or decode", where=place)
@@ -218,11 +219,3 @@ def _object(value: str, place: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"found {value[:60]!r}, expected a JSON object", where=place)
     return found
-
-
-def _merged(config: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(config)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged

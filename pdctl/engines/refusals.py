@@ -21,7 +21,7 @@ from pdctl.fleet.model import Pool
 from pdctl.hosts.exec import LOCAL_NAMES
 from pdctl.routers import KEY_FLAGS, ROUTERS, RouterKind
 from pdctl.versions import image_version
-from pdctl_transfer.rules.outcome import Evidence, Finding
+from pdctl_transfer.rules.outcome import Evidence, Finding, Severity
 
 if TYPE_CHECKING:
     from pdctl.engines.base import Engine
@@ -200,5 +200,6 @@ def _words(
             faults.append(FleetFileError(verdict.message, where=where, code=verdict.code, hint=verdict.hint))
         else:
             params = {"what": verdict.message, "version": verdict.hint or ""}
-            doubts.append(Finding("PD0031", subject, (Evidence(where, verdict.flag),), params))
+            severity: Severity | None = "info" if verdict.known else None
+            doubts.append(Finding("PD0031", subject, (Evidence(where, verdict.flag),), params, severity))
     return faults, doubts

@@ -11,16 +11,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from pdctl.flags.reader import NO_VALUE, Fault, Reading, read
-from pdctl.flags.table import TITLES, Table, elsewhere
+from pdctl.flags.table import TITLES, WRAPPERS, Table, elsewhere, old_spellings
 
-#: What other versions of an engine call a flag of the table's.
-RENAMED: Final = {
-    "sglang": {
-        "--pp": "--pp-size",
-        "--nsa-prefill-backend": "--dsa-prefill-backend",
-        "--nsa-decode-backend": "--dsa-decode-backend",
-    },
-}
 _NUMBERS: Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -32,6 +24,8 @@ class Verdict(Struct, frozen=True):
     flag: str
     message: str
     hint: str | None
+    known: bool = False
+    """Whether it is known where the flag belongs: to another release, or to what wraps the engine."""
 
     @property
     def refused(self) -> bool:
@@ -41,7 +35,7 @@ class Verdict(Struct, frozen=True):
 
 def read_words(table: Table, words: Sequence[str]) -> Reading:
     """The words as the program reads them; spellings of its other versions are understood as well."""
-    return read(table, words, RENAMED.get(table.program))
+    return read(table, words, old_spellings(table.program))
 
 
 def values_of_switches(reading: Reading, words: Sequence[str]) -> Iterator[tuple[str, str, int]]:
@@ -64,7 +58,7 @@ def verdicts(table: Table, reading: Reading, version: str | None) -> Iterator[Ve
 
 def _had(table: Table, fault: Fault, version: str | None) -> bool:
     """Whether the release that will run lies between the first and the last that were seen with the flag."""
-    if fault.kind not in ("unknown", "ambiguous") or version is None:
+    if fault.kind not in ("unknown", "ambiguous", "renamed") or version is None:
         return False
     here, seen = _release(version), [_release(one) for one in elsewhere(table.program).get(fault.word, ())]
     return bool(here and seen) and seen[0] <= here <= seen[-1]
@@ -77,13 +71,17 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _verdict(table: Table, fault: Fault, version: str | None) -> Verdict:
+    if wrapper := next((name for start, name in WRAPPERS.items() if fault.word.startswith(start)), None):
+        message = f"{fault.word}: belongs to {wrapper}, which takes it before the engine does"
+        return Verdict("PD0031", fault.index, fault.word, message, "started without it, the engine refuses it", True)
     message = f"{fault.word}: {fault.reason}"
     near = f"did you mean {fault.near}?" if fault.near else None
     if fault.kind == "ends":
         return Verdict("PD0033", fault.index, fault.word, message, "leave it out")
     if not (version == table.version or (version is None and _in_any_version(table, fault))):
         message += f" in {table.title}"
-        return Verdict("PD0031", fault.index, fault.word, message, _doubt(table, fault, version))
+        known = version is None and fault.word in elsewhere(table.program)
+        return Verdict("PD0031", fault.index, fault.word, message, _doubt(table, fault, version), known)
     if fault.kind in ("missing", "value", "choice"):
         switch = fault.kind == "value" and fault.reason.startswith(NO_VALUE)
         hint = f"write {fault.word} alone" if switch else near

@@ -83,6 +83,12 @@ class Table(Struct, frozen=True, dict=True):
         return near[0] if near else None
 
 
+#: Spellings that every version takes, of which no parser says so: `--pp` was a flag of its own once.
+EVER: Final[Mapping[str, Mapping[str, str]]] = {"sglang": {"--pp": "--pp-size"}}
+#: Flags of what wraps an engine, which takes them before the engine sees its own; by how they begin.
+WRAPPERS: Final[Mapping[str, str]] = {"--dyn-": "Dynamo's wrapper"}
+
+
 @cache
 def load(program: str) -> Table:
     """The table of a program: sglang, vllm, reference, smg, sglang-router, vllm-router. Raises KeyError.
@@ -101,3 +107,10 @@ def elsewhere(program: str) -> Mapping[str, tuple[str, ...]]:
     path = FOLDER / "older.json"
     found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, tuple[str, ...]]])
     return found.get(program, {})
+
+
+@cache
+def old_spellings(program: str) -> Mapping[str, str]:
+    """What other versions call a flag of the table's, by their own word for it."""
+    found = msgspec.json.decode((FOLDER / "renamed.json").read_bytes(), type=dict[str, dict[str, str]])
+    return {**found.get(program, {}), **EVER.get(program, {})}

@@ -80,7 +80,7 @@ def test_misspelt_router_flags_too() -> None:
     ("args", "says"),
     [
         ("[--flag-of-next-year, '4']", "which version of sglang will run is not known"),
-        ("[--cuda-graph-max-bs, '16']", "SGLang 0.5.2 to 0.5.18 had it"),
+        ("[--cuda-graph-max-bs, '16']", "SGLang 0.5.2 to 0.5.19 had it"),
         ("[--pp, '1']", "--pp: is called --pp-size"),
         ("[--attention-backend, of_next_year]", "found 'of_next_year'"),
         ("[--enable-metrics, 'true']", "true: no flag takes it"),
@@ -323,10 +323,10 @@ def test_a_secret_in_a_command_line_is_refused_before_anything_starts(args: str)
 
 
 @pytest.mark.parametrize(
-    ("version", "doubted"), [("0.5.2", 0), ("0.5.11", 0), ("0.5.18.post1", 0), ("0.5.1", 1), ("0.5.19", 1)]
+    ("version", "doubted"), [("0.5.2", 0), ("0.5.11", 0), ("0.5.19.post1", 0), ("0.5.1", 1), ("0.5.20", 1)]
 )
 def test_a_flag_is_not_doubted_in_a_release_that_had_it(version: str, doubted: int) -> None:
-    """`--cuda-graph-max-bs` was seen from 0.5.2 to 0.5.18."""
+    """`--cuda-graph-max-bs` was seen from 0.5.2 to 0.5.19."""
     loaded = load(decode=f"{{engine_version: {version!r}, args: [--cuda-graph-max-bs, '16']}}")
     assert [one.code for one in refuse(loaded)] == ["PD0031"] * doubted
 
@@ -354,3 +354,25 @@ def test_ranks_and_accelerators(pool: str, refused: bool) -> None:
     with pytest.raises(FleetFileError) as caught:
         refuse(loaded)
     assert (caught.value.code, caught.value.where) == ("PD0038", "f.yaml:5")
+
+
+@pytest.mark.parametrize(
+    ("args", "severity", "says"),
+    [
+        ("[--nsa-prefill-backend, fa3]", "info", "is called --dsa-prefill-backend"),
+        ("[--dyn-tool-call-parser, hermes]", "info", "belongs to Dynamo's wrapper"),
+        ("[--something-of-its-own]", None, "no such flag"),
+    ],
+)
+def test_what_is_known_of_another_release_or_a_wrapper_is_no_alarm(args: str, severity: str | None, says: str) -> None:
+    """It is known where the flag belongs; only what nobody knows is a warning."""
+    [doubt] = refuse(load(decode=f"{{hosts: [far], args: {args}}}"))
+    assert (doubt.code, doubt.severity) == ("PD0031", severity)
+    assert says in doubt.params["what"]
+
+
+def test_an_old_spelling_is_not_doubted_in_a_release_that_has_it() -> None:
+    """`--nsa-prefill-backend` until 0.5.19; it is read as the flag that it has become."""
+    args = "args: [--nsa-prefill-backend, fa3]"
+    assert not refuse(load(decode=f"{{engine_version: 0.5.11, {args}}}"))
+    assert [one.code for one in refuse(load(decode=f"{{engine_version: 0.5.20, {args}}}"))] == ["PD0031"]

@@ -1,18 +1,22 @@
 """The plugin inside vLLM, with its worker and scheduler as stand-ins; the real ones are in tests/engines."""
 
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from pdctl.check.compare import differences
 from pdctl.derive import Request, derive
+from pdctl.derive.flags import apply
 from pdctl.engines.builtin_models import CONFIGS
 from pdctl_transfer.layout.manifest import Entry, Manifest, Model, Parallel
 from pdctl_transfer.layout.read import decode_manifest
-from pdctl_transfer.plugins import vllm_nixl
+from pdctl_transfer.plugins import stated, vllm_nixl
 from pdctl_transfer.plugins.vllm_layout import Side, layer_of, layout_name, manifest, of_peer
 from pdctl_transfer.plugins.vllm_state import state
 
@@ -129,7 +133,9 @@ def test_prefill_judges_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 class Scheduler:
     """What vLLM's scheduler side does with a finished prefill."""
 
-    def __init__(self, lease: float) -> None:
+    def __init__(self, lease: float = 0.0, folder: str = "nowhere", **overrides: Any) -> None:
+        model = SimpleNamespace(model=folder, hf_overrides=overrides)
+        self.vllm_config = SimpleNamespace(model_config=model)
         self._reqs_need_send = {"r": time.perf_counter() + lease}
 
 
@@ -144,7 +150,7 @@ def handed_over(lease: float) -> dict[str, Any]:
 def test_an_expired_lease_fails_the_request(caplog: pytest.LogCaptureFixture) -> None:
     """Without it decode reads blocks that prefill has given to someone else, and answers HTTP 200."""
     params = handed_over(lease=-2.0)
-    vllm_nixl.note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    vllm_nixl.note_expired(Scheduler(), SimpleNamespace(request_id="r", kv_transfer_params=params))
     assert "PD3112: request r came 2.0 s after its blocks were freed" in caplog.text
     failed: list[str] = []
     worker = SimpleNamespace(
@@ -159,15 +165,71 @@ def test_an_expired_lease_fails_the_request(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_lease_that_holds_is_read() -> None:
     params = handed_over(lease=30.0)
-    vllm_nixl.note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    vllm_nixl.note_expired(Scheduler(), SimpleNamespace(request_id="r", kv_transfer_params=params))
     assert params["remote_blocks_expiry_time"] is None
     meta = SimpleNamespace(remote=SimpleNamespace(blocks_expiry_time=None))
     assert vllm_nixl.refuse_expired(lambda *_: "read", None, "r", meta) == "read"
 
 
+@pytest.mark.code("PD1038")
+@pytest.mark.parametrize("theta", [10000.0, 500000.0])
+def test_a_prefill_whose_numbers_are_others_is_refused(
+    theta: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another rotary base by an override: no hash compares it, every byte count fits, and the answer would be wrong."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["tiny-llama"]))
+    params: dict[str, Any] = {"do_remote_prefill": True, "remote_blocks_expiry_time": None}
+    request = SimpleNamespace(request_id="r", kv_transfer_params=params)
+    prefill = Scheduler(30.0, str(tmp_path), rope_theta=theta)
+    vllm_nixl.add_expiry(lambda *_: (True, params), prefill, request, [])
+    vllm_nixl.note_expired(Scheduler(0.0, str(tmp_path)), request)
+    meta = SimpleNamespace(remote=SimpleNamespace(blocks_expiry_time=params["remote_blocks_expiry_time"]))
+    if theta == CONFIGS["tiny-llama"]["rope_theta"]:
+        assert vllm_nixl.refuse_expired(lambda *_: "read", None, "r", meta) == "read"
+        return
+    assert "PD1038" in caplog.text
+    failed: list[str] = []
+    worker = SimpleNamespace(
+        xfer_stats=SimpleNamespace(record_kv_expired_req=lambda: pytest.fail("no lease ran out")),
+        _recv_failures=set(),
+        _handle_failed_transfer=lambda req_id, *_, **__: failed.append(req_id),
+    )
+    vllm_nixl.refuse_expired(lambda *_: pytest.fail("read other numbers"), worker, "r", meta)
+    assert failed == ["r"]
+    assert state.failing.pop("r").startswith("PD1038")
+
+
+def test_what_the_engine_settled_is_what_is_derived(tmp_path: Path) -> None:
+    """Settings and digests of the live manifest against those of the fleet file's flags, overrides included."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["tiny-llama"]))
+    words = ["--hf-overrides", '{"rope_theta": 500000.0}', "--dtype", "float32", "-dcp", "2"]
+    request = Request(engine="vllm", role="decode", config=CONFIGS["tiny-llama"], tp=2, page_size=128)
+    derived = derive(apply(request, [*words, "--attention-backend", "FLASH_ATTN"])).manifest
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(dtype="torch.float32"),
+        parallel_config=SimpleNamespace(decode_context_parallel_size=2, prefill_context_parallel_size=1),
+        kv_transfer_config=SimpleNamespace(kv_role="kv_consumer", kv_connector="MultiConnector"),
+        scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=False),
+    )
+    worker = SimpleNamespace(_TRANSFER_MODE="pull", backend_name="FLASH_ATTN", enforce_compat_hash=True)
+    settings = stated.of_vllm(config, worker)
+    model = stated.model("m", "llama", str(tmp_path), {"rope_theta": 500000.0})
+    assert isinstance(derived.settings, dict)
+    assert {name: settings[name] for name in settings if name != "kv_role"} == derived.settings
+    assert (model.config_digest, model.values_digest) == (derived.model.config_digest, derived.model.values_digest)
+    assert settings["kv_role"] == "decode"
+    assert stated.model("m", "llama", str(tmp_path), lambda config: config).values_digest is UNSET
+
+
+def test_a_peer_states_nothing_that_it_did_not_say() -> None:
+    """The hash has compared a part of this side's settings; its role is not the peer's."""
+    own = replace(llama(), settings={"kv_role": "decode", "dtype": "float32"})
+    assert of_peer(metadata(128), own, 1).settings is UNSET
+
+
 def test_a_peer_without_the_plugin_sends_no_deadline_and_is_read() -> None:
     params = {"do_remote_prefill": True}
-    vllm_nixl.note_expired(None, SimpleNamespace(request_id="r", kv_transfer_params=params))
+    vllm_nixl.note_expired(Scheduler(), SimpleNamespace(request_id="r", kv_transfer_params=params))
     assert "remote_blocks_expiry_time" not in params
 
 

@@ -34,5 +34,5 @@ def test_a_table_has_each_spelling_once(program: str) -> None:
 
 def test_flags_of_other_versions_are_known_as_such() -> None:
     """People run other versions than the table's; what those had is no slip of the pen."""
-    assert elsewhere("sglang")["--cuda-graph-max-bs"] == ("0.5.2", "0.5.18")
+    assert elsewhere("sglang")["--cuda-graph-max-bs"] == ("0.5.2", "0.5.19")
     assert "--swap-space" in elsewhere("vllm")

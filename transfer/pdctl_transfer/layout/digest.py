@@ -162,10 +162,22 @@ def _counts(key: str) -> bool:
     return key not in GEOMETRY_KEYS | WORTHLESS_KEYS and not any(part in key for part in WORTHLESS_PARTS)
 
 
-def folder_digest(folder: str) -> str | None:
-    """The digest of the config.json in a model's folder; None where there is none that can be read."""
+def folder_digests(folder: str, overrides: Mapping[str, Any] | None = None) -> tuple[str | None, str | None]:
+    """Both digests of the config.json in a model's folder, under these overrides; None where none can be read."""
     try:
         config = json.loads((Path(folder) / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return None
-    return geometry_digest(config) if isinstance(config, dict) else None
+    except (OSError, ValueError, RecursionError):
+        return None, None
+    if not isinstance(config, dict):
+        return None, None
+    config = merged(config, overrides or {})
+    return geometry_digest(config), values_digest(config)
+
+
+def merged(config: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with values put over it, as engines do with their overrides: object by object."""
+    found = dict(config)
+    for key, value in over.items():
+        below = found.get(key)
+        found[key] = merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return found

@@ -10,16 +10,16 @@ Hooks, all through SGLang's own HookRegistry:
 - the end of each transfer, and each failure: an event.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from pdctl_transfer import __version__
-from pdctl_transfer.layout.digest import folder_digest
-from pdctl_transfer.layout.manifest import Manifest, Model, Parallel, Role, Transfer
+from pdctl_transfer.layout.manifest import Manifest, Parallel, Role, Transfer
 from pdctl_transfer.layout.read import encode_manifest
-from pdctl_transfer.plugins import peer
+from pdctl_transfer.plugins import peer, stated
 from pdctl_transfer.plugins.guard import enabled, guarded
 from pdctl_transfer.plugins.judge import judge, judge_sizes
 from pdctl_transfer.plugins.peer import NotYet, Refusal, Unanswered, code_of
@@ -110,7 +110,9 @@ def _live(manager: Any, queue: Any, role: Role) -> Manifest:
         Side(
             role=role,
             engine_version=version("sglang"),
-            model=Model(_name(arguments), text.get("model_type"), folder_digest(str(arguments.model_path))),
+            model=stated.model(
+                _name(arguments), text.get("model_type"), str(arguments.model_path), _overrides(arguments)
+            ),
             transfer=Transfer(backend, backend_version(backend)),
             parallel=Parallel(
                 attn_tp=manager.attn_tp_size, attn_cp=manager.attn_cp_size, pp=manager.pp_size, dp=manager.attn_dp_size
@@ -121,8 +123,15 @@ def _live(manager: Any, queue: Any, role: Role) -> Manifest:
             mla=bool(manager.is_mla_backend or manager.is_hybrid_mla_backend),
             speculative=_speculative(arguments),
             config=text,
+            settings=stated.of_sglang(arguments, role, getattr(config, "dtype", None)),
         ),
     )
+
+
+def _overrides(arguments: Any) -> object:
+    """What is put over the model's config; text that is no JSON the engine has refused."""
+    given = getattr(arguments, "json_model_override_args", None)
+    return json.loads(given) if isinstance(given, str) and given else None
 
 
 def _name(arguments: Any) -> str:
@@ -273,8 +282,6 @@ def _failed(_: None, manager: Any, room: int, reason: str, *__: Any, **___: Any)
 @guarded(None)
 def _show(answer: Any, *_: Any, **__: Any) -> None:
     """Add `pdctl` to the internal state that /server_info shows: version, layout, events."""
-    import json
-
     telemetry = state.telemetry
     shown: dict[str, Any] = {
         "version": __version__,

@@ -8,7 +8,7 @@ copied whole is described as one unit of its item's length.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from pdctl_transfer.layout.manifest import (
     NGRAM_LAYER,
@@ -65,6 +65,7 @@ class Side(Struct, frozen=True, kw_only=True):
     mla: bool
     speculative: dict[str, Any] | None = None
     config: Mapping[str, Any] = {}
+    settings: dict[str, Any] | UnsetType = UNSET
 
 
 def manifest(args: Any, side: Side) -> Manifest:
@@ -93,6 +94,7 @@ def manifest(args: Any, side: Side) -> Manifest:
         kv_layout=args.kv_layout,
         speculative=side.speculative,
         stages=(Stage(int(args.pp_rank or 0), side.layers, tuple(components)),),
+        settings=side.settings,
     )
 
 

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from msgspec import Raw, json
 
-from pdctl_transfer.layout.digest import folder_digest
-from pdctl_transfer.layout.manifest import Model, Parallel, Role
+from pdctl_transfer.layout.manifest import Parallel, Role
 from pdctl_transfer.layout.read import encode_manifest
-from pdctl_transfer.plugins import vllm_http, vllm_mooncake, vllm_nixl
+from pdctl_transfer.plugins import stated, vllm_http, vllm_mooncake, vllm_nixl
 from pdctl_transfer.plugins.guard import enabled, guarded
 from pdctl_transfer.plugins.versions import backend_version
 from pdctl_transfer.plugins.vllm_layout import Side, layout_name, manifest
@@ -75,7 +74,7 @@ def export(worker: Any) -> None:
         Side(
             role=role,
             version=_version(),
-            model=Model(name, text.get("model_type"), folder_digest(str(model.model))),
+            model=stated.model(name, text.get("model_type"), str(model.model), getattr(model, "hf_overrides", None)),
             backend=backend,
             backend_version=backend_version(backend),
             parallel=Parallel(
@@ -90,6 +89,7 @@ def export(worker: Any) -> None:
             kv_cache_dtype=str(cache.cache_dtype),
             kv_layout=None if worker.use_mla else layout_name(cache.get_resolved_kv_cache_layout().name),
             config=text,
+            settings=stated.of_vllm(config, worker),
         ),
     )
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from pdctl_transfer.layout.manifest import (
@@ -46,6 +46,7 @@ class Side(Struct, frozen=True, kw_only=True):
     kv_layout: str | None
     speculative: dict[str, Any] | None = None
     config: Mapping[str, Any] = {}
+    settings: dict[str, Any] | UnsetType = UNSET
 
 
 def manifest(groups: Sequence[Any], side: Side) -> Manifest:
@@ -72,7 +73,8 @@ def of_peer(metadata: Any, own: Manifest, tp: int) -> Manifest:
     """The prefill side's manifest from its NIXL metadata (`block_size`, `physical_blocks_per_logical_kv_block`,
     `block_lens`, `kv_cache_layout`), on the geometry of `own`, at its TP size.
 
-    Attention pages get the length that the peer registered; recurrent state has the size that the model gives it.
+    Attention pages get the length that the peer registered; recurrent state has the size that the model gives it. What
+    the peer does not say there is not stated: the hash has compared a part of it, and `values` in the request the rest.
     """
     page_size = metadata.block_size * metadata.physical_blocks_per_logical_kv_block
     stages = tuple(
@@ -82,6 +84,8 @@ def of_peer(metadata: Any, own: Manifest, tp: int) -> Manifest:
     return replace(
         own,
         role="prefill",
+        model=replace(own.model, values_digest=UNSET),
+        settings=UNSET,
         parallel=replace(own.parallel, attn_tp=tp),
         page_size=page_size,
         kv_layout=layout_name(metadata.kv_cache_layout) if own.kv_layout else None,
@@ -114,6 +118,7 @@ def _document(components: tuple[Component, ...], side: Side) -> Manifest:
         kv_layout=side.kv_layout,
         speculative=side.speculative,
         stages=(Stage(side.pp_rank, side.layers, components),),
+        settings=side.settings,
     )
 
 

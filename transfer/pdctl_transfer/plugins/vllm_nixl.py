@@ -3,7 +3,8 @@
 - the worker's `add_remote_agent`, the handshake, before any byte: judge the prefill side. Unequal block sizes pass
   vLLM's own checks and give wrong output with HTTP 200;
 - the scheduler's `request_finished` and `on_new_request`, the worker's `_read_blocks_for_req`: a lease that ran out
-  between prefill and decode fails the request instead of reading what stands in the freed blocks by now;
+  between prefill and decode fails the request instead of reading what stands in the freed blocks by now; so does a
+  model whose numbers are others (rotary base, scaling), which no hash compares;
 - the wrapper's `get_xfer_telemetry`, the worker's `_log_failure`: events.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
-from pdctl_transfer.plugins import wrap
+from pdctl_transfer.plugins import stated, wrap
 from pdctl_transfer.plugins.guard import guarded
 from pdctl_transfer.plugins.judge import judge
 from pdctl_transfer.plugins.peer import Refusal
@@ -26,8 +27,16 @@ log = logging.getLogger("vllm.pdctl")
 MODULE: Final = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 EXPIRES: Final = "pdctl_blocks_expire_unix"
 """In the kv_transfer_params that travel from prefill through the router to decode: when the blocks are freed."""
+VALUES: Final = "pdctl_values_digest"
+"""There too: what the numbers in prefill's blocks depend on besides the geometry."""
 _EXPIRED: Final = -1.0
 """In `remote_blocks_expiry_time`, from decode's scheduler to its worker: the lease had run out on arrival."""
+_OTHER: Final = -2.0
+"""There too: the two sides' numbers are not one model's."""
+REASONS: Final = {
+    _EXPIRED: "PD3112: its blocks had been freed",
+    _OTHER: "PD1038: prefill's config has other values behind the same geometry",
+}
 
 
 def hook(export: Callable[..., Any]) -> None:
@@ -80,14 +89,33 @@ def _stamp(scheduler: Any, request: Any, params: Any) -> None:
     deadline = scheduler._reqs_need_send.get(request.request_id)
     if isinstance(params, dict) and deadline is not None:
         params[EXPIRES] = round(time.time() + deadline - time.perf_counter(), 3)
+        if values := _values(scheduler):
+            params[VALUES] = values
+
+
+def _values(scheduler: Any) -> str | None:
+    """The digest of this engine's model, read once: the scheduler may have a process of its own."""
+    known: dict[str, str | None] = scheduler.__dict__.setdefault("_pdctl_values", {})
+    if not known:
+        model = scheduler.vllm_config.model_config
+        found = stated.model("", None, str(model.model), getattr(model, "hf_overrides", None)).values_digest
+        known["digest"] = found if isinstance(found, str) else None
+    return known["digest"]
 
 
 @guarded(None)
 def note_expired(scheduler: Any, request: Any) -> None:
     """On arrival only: from here on vLLM's own heartbeats keep the lease."""
     params = request.kv_transfer_params
-    expires = params.get(EXPIRES) if isinstance(params, dict) else None
-    if isinstance(expires, int | float) and params.get("do_remote_prefill") and time.time() > expires:
+    if not isinstance(params, dict) or not params.get("do_remote_prefill"):
+        return
+    theirs, ours = params.get(VALUES), _values(scheduler)
+    if isinstance(theirs, str) and ours is not None and theirs != ours:
+        params["remote_blocks_expiry_time"] = _OTHER
+        log.error("pdctl plugin: %s: request %s is refused", REASONS[_OTHER], request.request_id)
+        return
+    expires = params.get(EXPIRES)
+    if isinstance(expires, int | float) and time.time() > expires:
         params["remote_blocks_expiry_time"] = _EXPIRED
         late = time.time() - expires
         log.error("pdctl plugin: PD3112: request %s came %.1f s after its blocks were freed", request.request_id, late)
@@ -95,16 +123,17 @@ def note_expired(scheduler: Any, request: Any) -> None:
 
 def refuse_expired(original: Callable[..., Any], worker: Any, req_id: str, meta: Any) -> Any:
     """Fail the request as vLLM fails one whose transfer broke."""
-    if _is_expired(meta):
-        state.failing[req_id] = "PD3112: its blocks had been freed"
-        worker.xfer_stats.record_kv_expired_req()
+    if (reason := _refused(meta)) is not None:
+        state.failing[req_id] = reason
+        if reason == REASONS[_EXPIRED]:
+            worker.xfer_stats.record_kv_expired_req()
         return worker._handle_failed_transfer(req_id, None, worker._recv_failures, record_failed_transfer=False)
     return original(worker, req_id, meta)
 
 
-@guarded(False)
-def _is_expired(meta: Any) -> bool:
-    return meta.remote is not None and meta.remote.blocks_expiry_time == _EXPIRED
+@guarded(None)
+def _refused(meta: Any) -> str | None:
+    return None if meta.remote is None else REASONS.get(meta.remote.blocks_expiry_time)
 
 
 # ---- events ----
