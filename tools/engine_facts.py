@@ -162,7 +162,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("mori.refuses", rf"{_KV}/v1/moriio/.*\.py", refused("heterogeneous TP"), ("rules/vllm_refusals.py",)),
         Fact("nixl.ratio", rf"{_NIXL}|{_KV}/utils\.py", body("tp_ratio"), ("PD1005",)),
         Fact("nixl.validates", _NIXL, body("_validate_remote_agent_handshake"), ("PD1005", "PD1006", "PD1020")),
-        Fact("layouts", rf"{_KV}/utils\.py", body("get_kv_connector_cache_layout"), ("derive/vllm.py WANT_HND",)),
+        Fact("layouts", rf"{_KV}/utils\.py", body("get_kv_connector_cache_layout"), ("derive/vllm/facts.py WANT_HND",)),
         Fact("multi", rf"{_KV}/v1/multi_connector\.py", body("get_required_kvcache_layout"), ("derive/connectors.py",)),
     ),
 }

@@ -8,7 +8,7 @@ from pdctl.derive import Derived, Request, derive
 from pdctl.errors import ConfigError, InputError
 from pdctl_transfer.layout.algebra import faults
 from pdctl_transfer.layout.manifest import Component, Group
-from tests.unit.derive.models import DSA, LLAMA, MLA, oracle
+from tests.unit.derive.models import DSA, LLAMA, MLA, V4, oracle
 
 
 def layout(config: dict[str, Any], **asked: Any) -> Derived:
@@ -67,8 +67,8 @@ def test_blocks_grow_until_a_recurrent_state_fits() -> None:
 
 def test_state_first_windows_unless_asked_otherwise() -> None:
     config = oracle("qwen35_397b_a17b")
-    first = component(layout(config), "mamba").entries
-    turned = component(layout(config, flags={"ssm-conv-state-layout": "DS"}), "mamba").entries
+    first = component(layout(config, backend="mooncake"), "mamba").entries
+    turned = component(layout(config, backend="mooncake", flags={"ssm-conv-state-layout": "DS"}), "mamba").entries
     assert (first[0].outer, first[0].inner_bytes) == (3, 2)
     assert (turned[0].outer, turned[0].inner_bytes) == (1, 6)
     assert first[-1].inner_bytes == 128 * 128 * 4
@@ -105,11 +105,49 @@ def test_sliding_layers_are_apart_where_the_connector_knows_hybrid_caches() -> N
     assert len(component(together, "kv").entries) == 62
 
 
-def test_what_is_not_known_of_vllm_is_said() -> None:
-    with pytest.raises(ConfigError, match="indexer_compress_ratio"):
-        layout(oracle("qwen4_exp_flash_next"))
-    with pytest.raises(ConfigError, match="sparse_attention_config"):
-        layout(oracle("minimax_m3_sparse"))
+def test_windows_over_nixl_are_as_its_worker_takes_them() -> None:
+    """It does not start with state-first windows, so the layout without the variable is none."""
+    derived = layout(oracle("qwen35_397b_a17b"))
+    first = component(derived, "mamba").entries[0]
+    assert (first.outer, first.inner_bytes) == (1, 6)
+    assert "VLLM_SSM_CONV_STATE_LAYOUT=DS" in " ".join(derived.notes)
+
+
+@pytest.mark.parametrize(("size", "model"), [(64, "minimax_m3_sparse"), (192, "minimax_m3_sparse"), (128, "v4")])
+def test_blocks_that_the_models_kernels_do_not_take_are_refused(size: int, model: str) -> None:
+    config = V4 if model == "v4" else oracle(model)
+    with pytest.raises(ConfigError, match="expected a multiple of"):
+        layout(config, page_size=size)
+
+
+def test_index_keys_have_the_type_that_is_asked_for() -> None:
+    """MiniMax-M3 keeps 128 elements a token in 16 bits or fp8, DeepSeek-V4 fp8 with scales or MXFP4."""
+    sizes = [
+        component(layout(config, flags=flags), kind).entries[0].item_len
+        for config, kind, flags in (
+            (oracle("minimax_m3_sparse"), "minimax_index_k", {}),
+            (oracle("minimax_m3_sparse"), "minimax_index_k", {"indexer-kv-dtype": "fp8"}),
+            (V4, "dsa", {}),
+            (V4, "dsa", {"indexer-kv-dtype": "mxfp4"}),
+        )
+    ]
+    assert sizes == [128 * 256, 128 * 128, 64 * 132 + 192, 64 * 68 + 256]
+
+
+def test_rows_of_deepseek_v4_are_packed_but_for_one_backend() -> None:
+    packed = layout(V4)
+    plain = layout(V4, kv_cache_dtype="fp8", flags={"attention-backend": "FLASHINFER_MLA_SPARSE_DSV4"})
+    assert packed.manifest.kv_cache_dtype == "fp8_ds_mla"
+    assert component(packed, "swa").entries[0].item_len == 65 * 576
+    assert component(plain, "swa").entries[0].item_len == 64 * 512
+    with pytest.raises(InputError, match="expected auto or fp8"):
+        layout(V4, kv_cache_dtype="bfloat16")
+
+
+def test_drafts_of_deepseek_v4_keep_a_window() -> None:
+    derived = layout(V4, speculative={"method": "mtp", "num_speculative_tokens": 1})
+    assert [entry.layer for entry in component(derived, "swa").entries] == [*range(6)]
+    assert sorted(entry.layer or 0 for entry in component(derived, "kv").entries) == [1, 2, 3, 4]
 
 
 def test_layers_that_do_not_divide_go_before_the_last_stage() -> None:

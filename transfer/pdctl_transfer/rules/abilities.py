@@ -48,10 +48,15 @@ SGLANG: Final = (
 #: Replicated kinds that an MLA model's send path treats as any other model's.
 UNLIKE_MLA: Final = frozenset({"mamba", "minimax_index_k", "minimax_dense_kv"})
 
-#: vLLM, by kind and backend; nothing else is established.
 #: vllm-ascend 0.23.0: sizes are its connectors' own refusals (`ascend_refusals`).
 ASCEND: Final[Mapping[tuple[str, str], Ability]] = {("kv", "mooncake"): "yes", ("mamba", "mooncake"): "yes"}
-VLLM: Final[Mapping[tuple[str, str], Ability]] = {("kv", "nixl"): "own heads", ("swa", "nixl"): "own heads, as kv"}
+#: vLLM, by kind and backend; nothing else is established.
+#: MiniMax's index is one head, a region that each rank reads whole (0.32.0 nixl/base_worker.py:369 and 2584).
+VLLM: Final[Mapping[tuple[str, str], Ability]] = {
+    ("kv", "nixl"): "own heads",
+    ("swa", "nixl"): "own heads, as kv",
+    ("minimax_index_k", "nixl"): "yes",
+}
 
 
 def ability(engine: str, backend: str, kind: str, sharding: Sharding, mla: bool) -> Ability:

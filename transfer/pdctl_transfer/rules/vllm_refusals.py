@@ -7,7 +7,7 @@ not established.
 from typing import Final
 
 from pdctl_transfer.layout.algebra import entries_of
-from pdctl_transfer.rules.pair import setting
+from pdctl_transfer.rules.pair import components, setting
 from pdctl_transfer.rules.refusal import BOTH, DECODE, Refusal, Sides, row
 
 NIXL: Final = frozenset({"nixl"})
@@ -52,6 +52,41 @@ def _nvfp4_cut(at: Sides, _: str) -> str | None:
     if prefill == decode or at.mla or not any("nvfp4" in word for word in words):
         return None
     return f"NVFP4 KV between TP {prefill} and {decode}: a page holds all heads' data before all their scales"
+
+
+def _uneven_regions(at: Sides, role: str) -> str | None:
+    """A stage's regions are counted by layer; a dense layer of MiniMax-M3 has one, any other two."""
+    if at.size(role, "pp") == 1 or at.recurrent or at.apart:
+        return None
+    manifest = at.pair.prefill if role == "prefill" else at.pair.decode
+    for stage in manifest.stages:
+        layers, regions = stage.layers[1] - stage.layers[0], sum(len(part.entries) for part in stage.components)
+        if layers and regions % layers:
+            return (
+                f"stage {stage.pp_rank} on {role} has {regions} regions for {layers} layers: NIXL's connectors assert "
+                "as many for each layer at their start"
+            )
+    return None
+
+
+def _csa_boundary(at: Sides, _: str) -> str | None:
+    (prefill, decode), heads = at.pair.tp, at.heads
+    compressed = any(part.kind == "qsa_pending" for part in components(at.pair.prefill, at.pair.decode))
+    if not compressed or not heads or (prefill < heads) == (decode < heads):
+        return None
+    return (
+        f"TP {prefill} → {decode} beside compressed sparse attention: NIXL wants both sides below the {heads} "
+        "KV heads, or none"
+    )
+
+
+def _embeddings_pp(at: Sides, role: str) -> str | None:
+    pp = at.size(role, "pp")
+    manifest = at.pair.prefill if role == "prefill" else at.pair.decode
+    tensors = {entry.tensor for part in components(manifest) for entry in part.entries}
+    if pp == 1 or "ple_short_conv" not in tensors:
+        return None
+    return f"PP {pp} on {role} with n-gram embeddings: vLLM raises NotImplementedError at its start"
 
 
 def _pp_unknown(at: Sides, role: str) -> str | None:
@@ -211,6 +246,9 @@ ROWS: Final[tuple[Refusal, ...]] = (
     row("vllm", NIXL, BOTH, ("pp",), _pp_recurrent, f"{READ} nixl/base_worker.py:769", since="0.26.0"),
     row("vllm", NIXL, DECODE, ("pp",), _pp_consumer, f"{READ} nixl/base_worker.py:775", since="0.26.0"),
     row("vllm", NIXL, DECODE, ("pp",), _pull_from_stages, f"{READ} nixl/base_worker.py:2573", since="0.26.0"),
+    row("vllm", NIXL, BOTH, ("pp",), _uneven_regions, f"{READ} nixl/base_worker.py:1716", since="0.32.0"),
+    row("vllm", NIXL, DECODE, ("attn_tp",), _csa_boundary, f"{READ} nixl/base_worker.py:967", since="0.32.0"),
+    row("vllm", ANY, BOTH, ("pp",), _embeddings_pp, f"{READ} model_executor/models/config.py:941", since="0.32.0"),
     row("vllm", NIXL, BOTH, ("pp",), _pp_unknown, "vLLM 0.25.0 nixl, no PP", severity="warning", until="0.26.0"),
     row("vllm", NIXL, BOTH, ("pcp",), _pcp_consumer, f"{READ} nixl/connector.py:108", since="0.29.0"),
     row("vllm", NIXL, BOTH, ("pcp",), _pcp_at_all, "vLLM 0.29.0 config/vllm.py:1151", since="0.29.0", until="0.30.0"),

@@ -11,6 +11,8 @@ from pdctl.derive.request import Request
 from pdctl.derive.shapes import Pool, component
 from pdctl.errors import ConfigError
 
+NO_LAYER = -1
+"""The ratio of a layer that is the target's."""
 Pools = Callable[[Geometry], list[Pool]]
 
 
@@ -31,6 +33,10 @@ def draft_pools(request: Request, config: Config, target: Geometry, kv_dtype: st
         sliding=replace(window, layers=tuple(first + layer for layer in window.layers)) if window else None,
         recurrent=None,
         index=replace(draft.index, shared=frozenset()) if draft.index else None,
+        qsa=replace(draft.qsa, layers=tuple(first + layer for layer in draft.qsa.layers)) if draft.qsa else None,
+        compressed=replace(draft.compressed, ratios=(NO_LAYER,) * first + draft.compressed.ratios)
+        if draft.compressed
+        else None,
     )
     return {pool.kind: pool for pool in pools(moved)}
 
