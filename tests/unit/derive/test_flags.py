@@ -85,7 +85,7 @@ def test_a_flag_that_may_be_another_versions_is_a_note() -> None:
         "--enable-something-of-next-year: no such flag in SGLang 0.5.23: which version of sglang will run is not known"
     )
     [note] = refuse_words("sglang", ["--cuda-graph-bs", "8"])
-    assert note.endswith("SGLang 0.5.2 to 0.5.18 had it; which version will run is not known")
+    assert note.endswith("SGLang 0.5.2 to 0.5.19 had it; which version will run is not known")
 
 
 def test_speculative_settings_are_collected() -> None:

@@ -29,17 +29,18 @@ def attention(block_size: int, heads: int) -> SimpleNamespace:
     return SimpleNamespace(block_size=block_size, num_kv_heads=heads, real_page_size_bytes=size, sliding_window=None)
 
 
-def delta_net(heads_q: int, heads_v: int) -> SimpleNamespace:
+def delta_net(heads_q: int, heads_v: int, *, taps_first: bool) -> SimpleNamespace:
     channels = (2 * heads_q + heads_v) * 128
-    return SimpleNamespace(block_size=0, shapes=((3, channels), (heads_v, 128, 128)), dtypes=(BF16, BF16))
+    window = (3, channels) if taps_first else (channels, 3)
+    return SimpleNamespace(block_size=0, shapes=(window, (heads_v, 128, 128)), dtypes=(BF16, BF16))
 
 
-def side(model: str, page_size: int, tp: int = 1, role: Any = "decode") -> Side:
+def side(model: str, page_size: int, tp: int = 1, role: Any = "decode", backend: str = "nixl") -> Side:
     return Side(
         role=role,
         version="0.32.0",
         model=Model(model, CONFIGS[model]["model_type"]),
-        backend="nixl",
+        backend=backend,
         parallel=Parallel(attn_tp=tp),
         layers=(0, CONFIGS[model]["num_hidden_layers"]),
         kv_heads=2,
@@ -76,17 +77,18 @@ def test_live_attention_equals_the_derived_layout(tp: int) -> None:
     assert entries(llama(tp=tp)) == entries(derive(request).manifest)
 
 
-def test_live_hybrid_equals_the_derived_layout() -> None:
+@pytest.mark.parametrize(("backend", "taps_first"), [("nixl", False), ("mooncake", True)])
+def test_live_hybrid_equals_the_derived_layout(backend: str, taps_first: bool) -> None:
     kinds = CONFIGS["tiny-qwen3-next"]["layer_types"]
     linear = [f"model.layers.{i}.linear_attn" for i, kind in enumerate(kinds) if kind == "linear_attention"]
     full = [f"model.layers.{i}.self_attn.attn" for i, kind in enumerate(kinds) if kind == "full_attention"]
-    request = Request(engine="vllm", role="decode", config=CONFIGS["tiny-qwen3-next"], page_size=128)
-    derived = derive(request).manifest
+    config = CONFIGS["tiny-qwen3-next"]
+    derived = derive(Request(engine="vllm", role="decode", config=config, page_size=128, backend=backend)).manifest
     groups = [
-        SimpleNamespace(layer_names=linear, kv_cache_spec=delta_net(2, 4)),
+        SimpleNamespace(layer_names=linear, kv_cache_spec=delta_net(2, 4, taps_first=taps_first)),
         SimpleNamespace(layer_names=full, kv_cache_spec=attention(derived.page_size, 2)),
     ]
-    assert entries(manifest(groups, side("tiny-qwen3-next", derived.page_size))) == entries(derived)
+    assert entries(manifest(groups, side("tiny-qwen3-next", derived.page_size, backend=backend))) == entries(derived)
 
 
 def test_what_the_real_engine_registered_is_what_is_derived() -> None:
