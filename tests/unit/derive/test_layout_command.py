@@ -213,7 +213,7 @@ def test_flags_of_another_version_are_noted(model: Path, capsys: pytest.CaptureF
     words = ["--engine", "sglang", "--role", "prefill", "--model", model, "--", "--cuda-graph-max-bs", "16"]
     status, _, err = run(capsys, *words)
     assert status == 0
-    assert "SGLang 0.5.2 to 0.5.18 had it" in err
+    assert "SGLang 0.5.2 to 0.5.19 had it" in err
 
 
 @pytest.mark.parametrize(
