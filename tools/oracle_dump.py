@@ -255,6 +255,7 @@ def _model(config: Any, is_draft: bool) -> Any:
     from sglang.srt.distributed.utils import get_pp_indices
     from sglang.srt.models.registry import ModelRegistry
     from sglang.srt.runtime_context import get_parallel
+    from sglang.srt.speculative.dspark_components.dspark_config import parse_dspark_draft_config
 
     cls, _ = ModelRegistry.resolve_model_cls(config.hf_config.architectures)
     sources = "".join(inspect.getsource(one) for one in cls.__mro__ if one.__module__.startswith("sglang"))
@@ -264,6 +265,9 @@ def _model(config: Any, is_draft: bool) -> Any:
         parallel = get_parallel()
         layers = get_pp_indices(config.num_hidden_layers, parallel.pp_rank, parallel.pp_size)
         model.start_layer, model.end_layer = layers
+    if is_draft and config.hf_config.architectures[0].endswith("DSpark"):
+        ids = parse_dspark_draft_config(draft_hf_config=config.hf_config).target_layer_ids
+        model.num_stages = len(ids) if ids is not None else config.num_nextn_predict_layers
     return model
 
 

@@ -30,6 +30,7 @@ TENSORS = {
     "kv_pools.128.kv_buffer": "latent",
     "index_pools.4.index_k_with_scale_buffer": "index_k",
     "swa_kv_pool.kv_buffer": "latent",
+    "swa_valid_from": "valid_from",
     "compress_state_pools.kv_score_buffer.kv_score": "state",
     "indexer_compress_state_pools.kv_score_buffer.kv_score": "index_state",
 }
@@ -69,7 +70,7 @@ def registered(dump: dict[str, Any], num_layers: int) -> Iterator[tuple[str, str
         kind, name = run["component"].removesuffix(".draft"), run["name"].removeprefix("draft.")
         for layer in run["layers"]:
             if run["name"] != name:
-                layer += num_layers
+                layer = num_layers + (layer or 0)
             elif layer is None:
                 layer = ROPE_RING_LAYER
             elif isinstance(layer, str):
@@ -88,7 +89,7 @@ def dump(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def test_all_dumps_are_here() -> None:
-    assert len(DUMPS) == 100
+    assert len(DUMPS) == 101
 
 
 def test_entries_equal_what_the_engine_registers(dump: dict[str, Any]) -> None:

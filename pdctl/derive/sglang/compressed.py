@@ -122,6 +122,13 @@ def draft_pool(first: int, count: int, choices: Choices) -> Pool:
     return Pool(kind="swa", index_space="window_page", buffers=(_window(layers, choices),), apart=True)
 
 
+def dspark_pools(first: int, stages: int, choices: Choices) -> dict[str, Pool]:
+    """A DSpark draft's windows, and a row a request: the position from which they are the request's own."""
+    mark = buffers.rows("valid_from", (first,), 1, buffers.POSITION_BYTES)
+    row = Pool(kind="request_row", index_space="row", buffers=(mark,), apart=True)
+    return {"swa": draft_pool(first, stages, choices), "request_row": row}
+
+
 def _window(layers: tuple[int, ...], choices: Choices) -> Buffer:
     return _page("latent", layers, LAYOUTS[choices.main].page(PAGE_SIZE))
 

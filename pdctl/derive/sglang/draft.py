@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from pdctl.derive.config import Config
-from pdctl.derive.drafts import algorithm, draft_geometry
+from pdctl.derive.drafts import algorithm, draft_geometry, draft_named
 from pdctl.derive.geometry import Geometry
 from pdctl.derive.request import Request
 from pdctl.derive.sglang import facts, pools
-from pdctl.derive.sglang.compressed import Choices, draft_pool
+from pdctl.derive.sglang.compressed import Choices, draft_pool, dspark_pools
 from pdctl.derive.sglang.settings import Settings
 from pdctl.derive.shapes import Pool
 from pdctl.errors import ConfigError
@@ -25,6 +25,8 @@ def draft_pools(
     """The draft's pools by kind; empty without speculation. Raises InputError or ConfigError where it is not known."""
     if config.text().has("hybrid_layer_pattern") and "draft_config" not in (request.speculative or {}):
         return {}  # the head of such a checkpoint is one sliding-window layer, and those of drafts are not transferred
+    if packed is not None and (stages := _bundled_stages(request, config)):
+        return dspark_pools(target.num_layers, stages, packed)
     draft = draft_geometry(request, config, target)
     if draft is None:
         return {}
@@ -40,6 +42,14 @@ def draft_pools(
     if draft.qsa is not None:
         found += pools.qsa_pools(replace(draft.qsa, layers=layers), first + len(layers), settings)
     return {pool.kind: pool for pool in found}
+
+
+def _bundled_stages(request: Request, config: Config) -> int:
+    """Layers of the DSpark draft that a checkpoint of DeepSeek-V4 carries; 0 where it is no such draft."""
+    spoken, text = request.speculative or {}, config.text()
+    if algorithm(spoken) != "DSPARK" or "draft_config" in spoken or draft_named(spoken) is not None:
+        return 0
+    return len(text.sizes("dspark_target_layer_ids")) if text.has("dspark_target_layer_ids") else 0
 
 
 def _refuse_other_draft(request: Request) -> None:

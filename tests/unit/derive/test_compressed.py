@@ -66,6 +66,19 @@ def test_speculation_widens_the_small_ring_and_adds_a_window_of_its_own() -> Non
     assert (draft.kind, [(e.tensor, e.layer, e.item_len) for e in draft.entries]) == ("swa", [("latent", 5, 149760)])
 
 
+def test_a_bundled_dspark_draft_has_windows_and_a_row_a_request() -> None:
+    """Its layers are those that read the target's hidden states; the row says from where the windows are valid."""
+    bundled = {**V4, "dspark_target_layer_ids": [2, 3, 4], "dspark_block_size": 5}
+    derived = layout(config=bundled, speculative={"algorithm": "DSPARK"})
+    assert sizes(derived)[-4:] == [
+        *(("swa", "latent", layer, 149760) for layer in (5, 6, 7)),
+        ("request_row", "valid_from", 5, 8),
+    ]
+    assert derived.manifest.stages[0].components[-1].index_space == "row"
+    with pytest.raises(ConfigError, match="DSPARK"):
+        layout(speculative={"algorithm": "DSPARK"})
+
+
 def test_a_stage_holds_its_own_layers_and_the_last_the_draft() -> None:
     derived = layout(pp=2, speculative=EAGLE)
     layers = [{layer for _, _, layer, _ in sizes(derived, stage)} for stage in (0, 1)]

@@ -10,12 +10,12 @@ Named = list[tuple[int | None, str]]
 
 
 def named(
-    kind: str, count: int, ratios: Sequence[int], layers: tuple[int, int], *, drafts: int | None = None
+    kind: str, count: int, ratios: Sequence[int], layers: tuple[int, int], first: int, *, again: bool
 ) -> Named | None:
     """(layer, tensor) of each of `count` buffers of a component; None where the numbers say it is something else.
 
-    `ratios`: one a layer of the model; `layers`: the stage's; `drafts`: the first id of a draft's layers, for its own
-    component.
+    `ratios`: one a layer of the model; `layers`: the stage's; `first`: the first id of a draft's layers, whose windows
+    are a component `again`.
     """
     stage = range(*layers)
     small, large = ([layer for layer in stage if ratios[layer] == ratio] for ratio in (4, 128))
@@ -23,9 +23,10 @@ def named(
         "kv": _of(("latent", small), ("index_k", small), ("latent", large)),
         "swa": _of(("latent", stage), ("state", small), ("index_state", small)),
         "c128_state": _of(("state", large)),
+        "request_row": _of(("valid_from", [first])),
     }.get(kind)
-    if drafts is not None:
-        found = _of(("latent", range(drafts, drafts + count))) if kind == "swa" else None
+    if again:
+        found = _of(("latent", range(first, first + count))) if kind == "swa" else None
     return found if found is not None and len(found) == count else None
 
 

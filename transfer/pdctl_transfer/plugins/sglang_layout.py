@@ -110,8 +110,7 @@ def merge(parts: Iterable[Manifest]) -> Manifest:
 
 def _packed(kind: str, lengths: Sequence[int], ratios: list[int], side: Side, *, again: bool = False) -> list[Entry]:
     """A component of DeepSeek-V4, `again` a draft's of the same kind; empty where it is no such model."""
-    drafts = side.num_layers if again else None
-    found = named(kind, len(lengths), ratios, side.layers, drafts=drafts) if ratios else None
+    found = named(kind, len(lengths), ratios, side.layers, side.num_layers, again=again) if ratios else None
     return [_whole(layer, tensor, length) for (layer, tensor), length in zip(found or (), lengths, strict=False)]
 
 
