@@ -18,6 +18,7 @@ ENVIRONMENT = {
     "PDCTL_SSH": 'the SSH client\'s command, such as "ssh -F lab/config"',
     "PDCTL_SGLANG_PYTHON": "interpreter of SGLang's engines without an environment",
     "PDCTL_VLLM_PYTHON": "likewise of vLLM's",
+    "PDCTL_VLLM_ASCEND_PYTHON": "likewise of vllm-ascend's",
     "PDCTL_PLUGIN": "off: engines do without pdctl's plugin",
     "PDCTL_TRANSFER_SECRET": "what reference engines sign with; `up` draws one",
     "PDCTL_DEBUG": "1: the traceback of an error",

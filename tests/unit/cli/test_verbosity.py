@@ -86,8 +86,8 @@ def _names(node: ast.expr, tree: ast.Module) -> Iterator[str]:
         case ast.Constant(value=str(name)):
             yield name
         case ast.JoinedStr():
-            assert ast.unparse(node) == "f'PDCTL_{engine.upper()}_PYTHON'", "a variable whose name is computed"
-            yield from ("PDCTL_SGLANG_PYTHON", "PDCTL_VLLM_PYTHON")
+            assert "{engine.upper()" in ast.unparse(node), "a variable whose name is computed"
+            yield from ("PDCTL_SGLANG_PYTHON", "PDCTL_VLLM_PYTHON", "PDCTL_VLLM_ASCEND_PYTHON")
         case ast.Name(id=name) if name.islower():
             return  # a name that the fleet file gives: `api_key_env`
         case ast.Name(id=name):
