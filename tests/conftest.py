@@ -57,6 +57,29 @@ def _fabric_settings_end_with_the_test() -> Iterator[None]:
     os.environ.update(before)
 
 
+def _kept(number: int) -> tuple[int, int] | None:
+    """What a descriptor is, by device and inode; None where it is closed."""
+    try:
+        about = os.fstat(number)
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
+_AT_FIRST = {number: kept for number in range(3, 64) if (kept := _kept(number)) is not None}
+"""The runner's own: its pipes to the other processes, where it reports a crash."""
+
+
+@pytest.fixture(autouse=True)
+def _the_runners_descriptors_stay() -> Iterator[None]:
+    """A number closed twice is somebody else's by then: a worker whose pipe goes that way is gone without a word."""
+    yield
+    lost = [number for number, kept in _AT_FIRST.items() if _kept(number) != kept]
+    for number in lost:
+        del _AT_FIRST[number]
+    assert not lost, f"descriptors that the runner had open were closed: {lost}"
+
+
 @pytest.fixture
 def hostiles() -> Iterator[dict[str, int]]:
     """The port of a server for each harm that one can do."""

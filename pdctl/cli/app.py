@@ -16,9 +16,9 @@ ENVIRONMENT = {
     "XDG_STATE_HOME": "state of fleets, in its folder pdctl (~/.local/state)",
     "XDG_CACHE_HOME": "what is shipped and built, likewise (~/.cache)",
     "PDCTL_SSH": 'the SSH client\'s command, such as "ssh -F lab/config"',
-    "PDCTL_SGLANG_PYTHON": "interpreter of SGLang's engines without an environment",
-    "PDCTL_VLLM_PYTHON": "likewise of vLLM's",
-    "PDCTL_VLLM_ASCEND_PYTHON": "likewise of vllm-ascend's",
+    "PDCTL_SGLANG_PYTHON": "runs SGLang's engines whose pool has no environment",
+    "PDCTL_VLLM_PYTHON": "likewise vLLM's",
+    "PDCTL_VLLM_ASCEND_PYTHON": "likewise vllm-ascend's",
     "PDCTL_PLUGIN": "off: engines do without pdctl's plugin",
     "PDCTL_TRANSFER_SECRET": "what reference engines sign with; `up` draws one",
     "PDCTL_DEBUG": "1: the traceback of an error",
@@ -103,6 +103,6 @@ def _overview() -> str:
         "interrupted, 141 the reader of the output has gone.",
         "",
         "Environment:",
-        *(f"  {name:<21}  {says}" for name, says in ENVIRONMENT.items()),
+        *(f"  {name:<24} {says}" for name, says in ENVIRONMENT.items()),
     ]
     return "\n".join(lines) + "\n"
