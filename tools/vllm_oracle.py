@@ -71,6 +71,8 @@ def cases() -> list[dict[str, Any]]:
     made += [{"model": model, "tp": 4, "args": fp8} for model in ("llama31_70b", "minimax_m3_sparse")]
     index = {"attention_config": {"indexer_kv_dtype": "fp8"}}
     made.append({"model": "minimax_m3_sparse", "tp": 4, "args": {**fp8, **index, "block_size": 256}})
+    nvfp4 = {"kv_cache_dtype": "nvfp4", "attention_config": {"backend": "FLASHINFER"}}
+    made += [{"model": "llama31_70b", "tp": tp, "args": nvfp4} for tp in (1, 4)]
     v4, mxfp4 = {"model": "deepseek_v4_flash", "tp": 4, "sm": 100}, {"attention_config": {"indexer_kv_dtype": "mxfp4"}}
     made.append({**v4, "args": mxfp4})
     plain = {"attention_config": {"backend": "FLASHINFER_MLA_SPARSE_DSV4"}}

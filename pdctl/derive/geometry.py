@@ -130,6 +130,13 @@ class Geometry(Struct, frozen=True, kw_only=True):
     """Layers of the draft model that the checkpoint carries itself; None where the config names none."""
 
     @property
+    def plain(self) -> bool:
+        """Whether it keeps nothing but K and V of one size, of the whole prompt."""
+        parts = (self.sliding, self.index, self.recurrent, self.ple, self.qsa, self.sparse, self.compressed)
+        one = self.attention
+        return all(part is None for part in parts) and isinstance(one, Gqa) and one.head_dim == one.v_head_dim
+
+    @property
     def attention_layers(self) -> tuple[int, ...]:
         """Layers that keep K and V or a latent, sliding ones included, in order."""
         windowed = self.sliding.layers if self.sliding else self.compressed.of(0) if self.compressed else ()

@@ -47,3 +47,27 @@ PLAIN_ROWS: Final = "FLASHINFER_MLA_SPARSE_DSV4"
 def index_row(dtype: str, dim: int) -> int:
     """Bytes of one index key beside latents: fp8 with a float32 scale each 128, or MXFP4 with a byte each 32."""
     return dim // 2 + dim // 32 if dtype == "mxfp4" else dim + dim // 128 * 4
+
+
+#: KV types of four bits with a scale for each sixteen elements beside them, in the same row.
+NVFP4: Final = frozenset({"nvfp4", "nvfp4_4over6"})
+#: KV types that the engine takes and whose pages were not read.
+UNREAD_DTYPES: Final = frozenset(
+    {
+        "fp8_inc",
+        "nvfp4_ds_mla",
+        "turboquant_k8v4",
+        "turboquant_4bit_nc",
+        "turboquant_k3v4_nc",
+        "turboquant_3bit_nc",
+        "ultraquant_4bit",
+        "int4_per_token_head",
+        "int8_per_token_head",
+        "fp8_per_token_head",
+    }
+)
+
+
+def nvfp4_row(dim: int) -> int:
+    """Bytes of one head of one token: `nvfp4_kv_cache_full_dim` of `vllm/utils/torch_utils.py`."""
+    return dim // 2 + dim // 16

@@ -57,7 +57,7 @@ def kv(
     if settings.platform == "npu":
         return buffers.key_value(layers, attention, block, settings.kv_itemsize, hnd=hnd)
     outer, tokens = (1, block) if hnd else (block, 1)
-    width = tokens * (attention.head_dim + attention.v_head_dim) * settings.kv_itemsize
+    width = tokens * settings.head_row(attention)
     heads = (Group(attention.kv_heads, 1),)
     return (Buffer(tensor="kv", layers=layers, outer=outer, groups=heads, inner_bytes=width),)
 

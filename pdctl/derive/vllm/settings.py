@@ -6,10 +6,10 @@ from pdctl.derive.config import Config
 from pdctl.derive.drafts import drafted_tokens
 from pdctl.derive.dtypes import itemsize, model_dtype, quantised_kv
 from pdctl.derive.flag_tables import connector_of
-from pdctl.derive.geometry import Geometry, Mla
+from pdctl.derive.geometry import Geometry, Gqa, Mla
 from pdctl.derive.request import Request
 from pdctl.derive.vllm import facts
-from pdctl.errors import InputError
+from pdctl.errors import ConfigError, InputError
 from pdctl_transfer.rules.outcome import Evidence
 
 
@@ -75,13 +75,25 @@ class Settings:
                 )
             asked = "fp8_ds_mla"
             self.sources["kv_cache_dtype"] = Evidence("the attention backend of DeepSeek-V4 packs its rows", asked)
-        size = {"auto": self.model_itemsize, "fp8_ds_mla": 1}.get(asked, itemsize(asked))
+        where = self.request.origins.get("kv_cache_dtype", "--kv-cache-dtype")
+        seen = geometry.plain and self.platform in {"hopper", "sm100"}
+        if asked in facts.UNREAD_DTYPES or (asked in facts.NVFP4 and not seen):
+            raise ConfigError(f"KV of type {asked}: its pages are not known in vLLM for this model", where=where)
+        known = {"auto": self.model_itemsize, "fp8_ds_mla": 1, **dict.fromkeys(facts.NVFP4, 1)}
+        size = known.get(asked, itemsize(asked))
         if size is None:
             raise InputError(
-                f"found {asked}, expected auto, bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or fp8_ds_mla",
-                where=self.request.origins.get("kv_cache_dtype", "--kv-cache-dtype"),
+                f"found {asked}, expected auto, bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2, fp8_ds_mla or nvfp4",
+                where=where,
             )
         return asked, size
+
+    def head_row(self, attention: Gqa) -> int:
+        """Bytes of K and V of one head of one token."""
+        dims = (attention.head_dim, attention.v_head_dim)
+        if self.kv_dtype in facts.NVFP4:
+            return sum(facts.nvfp4_row(dim) for dim in dims)
+        return sum(dims) * self.kv_itemsize
 
     def _layout(self, geometry: Geometry) -> str | None:
         if isinstance(geometry.attention, Mla):

@@ -29,6 +29,23 @@ def test_heads_are_outermost_where_the_connector_asks_for_it() -> None:
     assert "nixl" in derived.sources["kv_layout"].source
 
 
+def test_four_bits_have_their_scales_in_the_row() -> None:
+    """Where it was seen: K and V alone, on GPUs. Elsewhere, and of other quantised types, the pages are not known."""
+    (entry, *_) = component(layout(LLAMA, kv_cache_dtype="nvfp4"), "kv").entries
+    assert entry.inner_bytes == 16 * 2 * (64 // 2 + 64 // 16)
+    for config, asked in [
+        (LLAMA, {"kv_cache_dtype": "nvfp4", "platform": "cpu"}),
+        (MLA, {"kv_cache_dtype": "nvfp4"}),
+        (MLA, {"kv_cache_dtype": "nvfp4_ds_mla"}),
+        (oracle("qwen3_next_80b"), {"kv_cache_dtype": "nvfp4"}),
+        (LLAMA, {"kv_cache_dtype": "int8_per_token_head"}),
+    ]:
+        with pytest.raises(ConfigError, match="its pages are not known"):
+            layout(config, **asked)
+    with pytest.raises(InputError, match="expected auto"):
+        layout(LLAMA, kv_cache_dtype="nvfp5")
+
+
 def test_layout_named_by_the_environment_wins() -> None:
     derived = layout(LLAMA, flags={"kv-cache-layout": "NHD"})
     (entry, *_) = component(derived, "kv").entries
