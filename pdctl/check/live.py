@@ -35,6 +35,7 @@ COLLECTORS: Final[Mapping[str, tuple[str, str]]] = {
     "reference": ("pdctl.engines.live", "over_http"),
     "sglang": ("pdctl.engines.sglang.live", "collect"),
     "vllm": ("pdctl.engines.vllm.live", "collect"),
+    "vllm-ascend": ("pdctl.engines.vllm.live", "collect"),
 }
 
 

@@ -14,7 +14,7 @@ from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread
 from pdctl.engines.builtin_models import PREFIX, materialise
 from pdctl.engines.models import builtins_of, require_builtin
 from pdctl.engines.settled import Settled
-from pdctl.engines.words import interpreter
+from pdctl.engines.words import interpreter, of_backend
 from pdctl.errors import InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import code, environment
@@ -90,16 +90,13 @@ class RealEngine(Struct, frozen=True, kw_only=True):
     def needs(self, fleet: Fleet, pool: Pool) -> Sequence[Need]:
         """The engine, its transfer backend with its libraries, the model. A built-in model is written on first use."""
         python, backend = interpreter(pool, self.name), fleet.transfer.backend
-        if backend not in self.packages:
-            message = f"pdctl knows no connector of {self.name} for {backend}"
-            hint = f"one of {', '.join(self.packages)}"
-            raise InputError(message, where="transfer.backend", code="PD3105", hint=hint)
+        package = of_backend(self.packages, backend, self.name)
         remedy = f"set `environment` to the environment that has it; for CPU: python tools/engine_envs.py {self.name}"
         needs = [self._model(fleet.model.path), Need("package", self.name, remedy, python)]
         if pool.role in PAIRED:
             needs += [Need("library", soname, _SYSTEM) for soname in _LIBRARIES.get(backend, ())]
             remedy = f"install {backend} in the engine's environment"
-            needs.append(Need("package", self.packages[backend], remedy, python))
+            needs.append(Need("package", package, remedy, python))
         return needs
 
     def _model(self, path: str) -> Need:

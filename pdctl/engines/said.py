@@ -50,6 +50,7 @@ ASKED: Final[Mapping[str, str]] = {
     "reference": "pdctl.engines.sglang.said",
     "sglang": "pdctl.engines.sglang.said",
     "vllm": "pdctl.engines.vllm.said",
+    "vllm-ascend": "pdctl.engines.vllm.said",
 }
 
 

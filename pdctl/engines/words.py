@@ -8,6 +8,7 @@ from pdctl.engines.base import Instance, Unread, python_of
 from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
 from pdctl.engines.cache import cache_root
 from pdctl.engines.shipping import core_file
+from pdctl.errors import InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import search_path
 
@@ -24,6 +25,14 @@ def interpreter(pool: Pool, engine: str) -> str:
         return named
     built = cache_root() / "envs" / engine / "bin" / "python"
     return str(built) if built.exists() else python_of(pool)
+
+
+def of_backend(known: Mapping[str, str], backend: str, engine: str) -> str:
+    """What an engine calls what it needs for a backend. Raises InputError (PD3105) where it has nothing for it."""
+    if backend not in known:
+        message = f"pdctl knows no connector of {engine} for {backend}"
+        raise InputError(message, where="transfer.backend", code="PD3105", hint=f"one of {', '.join(known)}")
+    return known[backend]
 
 
 def only_port(pool: Pool, purpose: str) -> str | None:

@@ -15,6 +15,7 @@ from pdctl.engines.words import (
     devices_unread,
     interpreter,
     model_folder,
+    of_backend,
     only_port,
     ucx_devices,
     unread_on_one_node,
@@ -138,7 +139,8 @@ def _object(text: str) -> dict[str, Any]:
 def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
     """The KV connector's configuration: the fleet's backend, its options on top."""
     transfer = instance.fleet.transfer
-    config: dict[str, Any] = {"kv_connector": CONNECTORS[transfer.backend], "kv_role": ROLES[instance.role]}
+    connector = of_backend(CONNECTORS, transfer.backend, "vllm")
+    config: dict[str, Any] = {"kv_connector": connector, "kv_role": ROLES[instance.role]}
     extra: dict[str, Any] = {}
     if transfer.backend == "nixl":
         config["kv_buffer_device"] = "cpu" if cpu else "cuda"

@@ -9,8 +9,7 @@ from pdctl.engines.base import Command, Instance, Unread
 from pdctl.engines.settled import Settled
 from pdctl.engines.vllm import command as vllm
 from pdctl.engines.vllm.nodes import spanning
-from pdctl.engines.words import common_environment, interpreter, with_core
-from pdctl.errors import InputError
+from pdctl.engines.words import common_environment, interpreter, of_backend, with_core
 from pdctl.flags import load, read_words
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import module
@@ -46,12 +45,9 @@ def command(instance: Instance) -> Command:
 def transfer_config(instance: Instance) -> dict[str, Any]:
     """The connector's configuration: each side is told the sizes of both; the fleet's options on top."""
     fleet = instance.fleet
-    if fleet.transfer.backend not in ASCEND:
-        message = f"pdctl knows no connector of {NAME} for {fleet.transfer.backend}"
-        raise InputError(message, where="transfer.backend", code="PD3105", hint=f"one of {', '.join(ASCEND)}")
     sizes = {role: _sizes(pools[0]) for role, pools in (("prefill", fleet.prefill), ("decode", fleet.decode))}
     config: dict[str, Any] = {
-        "kv_connector": ASCEND[fleet.transfer.backend],
+        "kv_connector": of_backend(ASCEND, fleet.transfer.backend, NAME),
         "kv_role": vllm.ROLES[instance.role],
         "kv_port": str(instance.ports[KV_PORT]),
     }

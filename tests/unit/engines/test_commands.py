@@ -18,6 +18,7 @@ from pdctl.engines.sglang.stages import stage as sglang_stage
 from pdctl.engines.vllm.stages import stage as vllm_stage
 from pdctl.errors import InputError
 from pdctl.fleet import LoadedFleet, parse_fleet
+from pdctl.up.plan import make_plan
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -138,6 +139,13 @@ def test_the_reference_engines_models_are_not_theirs(engine: str) -> None:
     with pytest.raises(InputError, match="cannot serve builtin:tiny-hybrid") as caught:
         adapter(engine).needs(loaded.fleet, loaded.pools("decode")[0])
     assert caught.value.code == "PD3104"
+
+
+@pytest.mark.code("PD3105")
+@pytest.mark.parametrize("backend", ["mori", "ascend"])
+def test_a_plan_names_a_backend_without_connector(backend: str) -> None:
+    with pytest.raises(InputError, match=f"no connector of vllm for {backend}"):
+        make_plan(fleet("vllm", transfer={"backend": backend}))
 
 
 @pytest.mark.code("PD3105")
