@@ -11,17 +11,8 @@ from pdctl.cli.app import main
 from pdctl.derive import Request, derive
 from pdctl.derive.connectors import KNOWN, mover, read
 from pdctl.derive.flags import apply
+from tests.unit.derive.models import QWEN3 as CONFIG
 
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
-    "torch_dtype": "bfloat16",
-}
 SLIDING = {
     **CONFIG,
     "architectures": ["GptOssForCausalLM"],

@@ -8,6 +8,7 @@ import pytest
 
 from pdctl.cli.app import main
 from pdctl.versions import PINNED, image_version, in_range, known_range
+from tests.unit.derive.models import QWEN3 as DENSE
 
 SLIDING = {
     "architectures": ["GptOssForCausalLM"],
@@ -19,16 +20,6 @@ SLIDING = {
     "head_dim": 64,
     "sliding_window": 64,
     "layer_types": ["sliding_attention", "full_attention"],
-    "torch_dtype": "bfloat16",
-}
-DENSE = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
     "torch_dtype": "bfloat16",
 }
 HYBRID = {

@@ -10,17 +10,8 @@ from pdctl.cli.app import main
 from pdctl.routers import CONTRACTS, contract_of
 from pdctl.routers.contracts import NEEDS, SPEECHES
 from pdctl.routers.listed import listed
+from tests.unit.derive.models import QWEN3 as CONFIG
 
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
-    "torch_dtype": "bfloat16",
-}
 OURS = ("PD0015", "PD1039", "PD1040", "PD1048", "PD1049", "PD3102")
 
 

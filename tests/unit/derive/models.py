@@ -6,6 +6,17 @@ from typing import Any
 
 ORACLE = Path(__file__).parents[2] / "data" / "oracle" / "configs"
 
+#: A small dense model that both engines have a class for.
+QWEN3: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "torch_dtype": "bfloat16",
+}
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

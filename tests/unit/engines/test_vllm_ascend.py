@@ -13,17 +13,8 @@ from pdctl.errors import InputError
 from pdctl.fleet import LoadedFleet, parse_fleet
 from pdctl.up.plan import make_plan
 from pdctl.versions import image_version
+from tests.unit.derive.models import QWEN3 as CONFIG
 
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 512,
-    "num_attention_heads": 8,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 4,
-    "head_dim": 64,
-    "torch_dtype": "bfloat16",
-}
 V1 = "MooncakeConnectorV1"
 
 

@@ -8,10 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
+from pdctl_transfer.session.bytes.cost import WAYS
+from pdctl_transfer.session.bytes.work import PairPlan
 from pdctl_transfer.session.drive import landing
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.options import Way
+from pdctl_transfer.session.wire.messages import More
 from tests.unit.transfer_session.machines import OPTIONS, Model
 from tests.unit.transfer_session.test_end_to_end import SIZES, possible
 from tests.unit.transfer_session.world import FAST, Buffers, World, indices, manifest, rooms, spaced
@@ -120,6 +124,29 @@ def test_installments_that_do_not_add_up(sends: tuple[dict[str, int], ...], skip
         assert (receiver.wait(10), sender.wait(10)) == ("failed", "failed")
         assert (receiver.failure.code, sender.failure.code) == ("PD4020", "PD4020")
         assert said in sender.failure.cause
+
+
+def test_what_decode_is_told_must_be_part_of_what_it_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other kinds, more than there is, backwards, or a last one that leaves something out."""
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: "staged")
+    rank = RankId(0, 0)
+    part = PairPlan(manifest("prefill", 1), manifest("decode", 1)).part(rank, rank)
+    whole = dict.fromkeys(part.kinds, 4)
+
+    def told(*stops: dict[str, int], last: bool) -> list[int | None]:
+        aim = landing.Aim({kind: np.arange(4) for kind in part.kinds})
+        aim.ask(rank, part, "memory", 4096, frozenset(WAYS))
+        ends = [last and n == len(stops) - 1 for n in range(len(stops))]
+        return [
+            aim.extend(rank, More(1, "a", n, one, end)) for n, (one, end) in enumerate(zip(stops, ends, strict=True))
+        ]
+
+    parts, (at_once,) = told({**whole, "kv": 3}, whole, last=True), told(whole, last=True)
+    assert None not in parts
+    assert at_once is not None
+    assert at_once > 0
+    assert told({}, last=False) == told({**whole, "kv": 5}, last=False) == told({**whole, "kv": 3}, last=True) == [None]
+    assert told({**whole, "kv": 3}, {**whole, "kv": 2}, last=False)[1] is None
 
 
 @pytest.mark.code("PD4000")
