@@ -16,9 +16,9 @@ import numpy as np
 
 import pdctl_transfer
 from pdctl_transfer.fabric.mooncake import MooncakeFabric
+from pdctl_transfer.region import Region
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Registry
-from pdctl_transfer.session import Region as Memory
-from tests.bench.bare import Bare, End, Region, together
+from tests.bench.bare import Bare, End, together
 from tests.bench.harness import in_turn
 from tests.bench.shape import Role, Shape, manifest
 
@@ -51,12 +51,12 @@ class Node:
             self._arrays.append(arrays)
             self._regions.append(regions)
             self._fabrics.append(fabric)
-            memory = [Memory(*region) for region in regions]
+            memory = list(regions)
             self._peers.append(self._peer(Rank(0, tp), memory, fabric))
         self._handles: dict[int, list[Any]] = {}
         self._bare = Bare(shape, self._fabrics, self._regions)
 
-    def _peer(self, rank: Rank, memory: list[Memory], fabric: Any) -> Any:
+    def _peer(self, rank: Rank, memory: list[Region], fabric: Any) -> Any:
         if self._manifest.role == "decode":
             return DecodePeer(self._manifest, rank, memory, fabric, OPTIONS)
         assert self._at is not None
