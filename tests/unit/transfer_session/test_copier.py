@@ -17,7 +17,7 @@ from pdctl_transfer.fabric.base import Blocks, Transport
 from pdctl_transfer.fabric.memory import MemoryFabric, MemoryWriting
 from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank, Region
 from pdctl_transfer.session.bytes.checksum import logical_sums
-from pdctl_transfer.session.bytes.copier import Copier, NoCopier, NumpyCopier, copier_for
+from pdctl_transfer.session.bytes.copier import Copier, NoCopier, NumpyCopier, default_copier
 from pdctl_transfer.session.bytes.copying import Lot, Memory, at_address
 from pdctl_transfer.session.bytes.packing import chunk_bytes, chunks
 from pdctl_transfer.session.bytes.torch_copier import TorchCopier
@@ -234,7 +234,7 @@ def test_a_check_that_only_decode_can_make_is_refused_by_the_handshake() -> None
 def test_every_touch_of_memory_out_of_reach_is_refused() -> None:
     made = manifest("prefill", 2)
     device = Device(made, Rank(0, 0), 4)
-    copier: Any = copier_for(device.regions())
+    copier: Any = default_copier(device.regions())
     pair = PairPlan(made, manifest("decode", 1))
     part = pair.part(*sorted(pair.links)[0])
     ids = np.arange(2)

@@ -58,6 +58,11 @@ class Copier(Protocol):
         """Of each kind, the checksum over what the part's source writes into its destination, as `side` holds it."""
         ...
 
+    def after(self, event: object) -> None:
+        """What is asked for from now on, by any thread, begins when this event of the engine's device has happened: the
+        step that computes what is sent, say. `done` waits for it as well. Where the CPU copies, nothing."""
+        ...
+
     def done(self) -> None:
         """Wait until all that this thread asked for is done: before what was gathered is written, before memory that
         was scattered is lent again, before a request is confirmed."""
@@ -101,6 +106,9 @@ class NumpyCopier:
         """See `checksum.sums`."""
         return checksum.sums(part, self.memory, indices, how, side)
 
+    def after(self, event: object) -> None:
+        """Nothing: there are no events in the CPU's memory."""
+
     def done(self) -> None:
         """At once: the CPU has done it when it returns."""
 
@@ -132,6 +140,10 @@ class NoCopier:
             self._refuse("a checksum")
         return {}
 
+    def after(self, event: object) -> NoReturn:
+        """Refused: what is written straight could not wait for it."""
+        self._refuse("waiting for the device")
+
     def done(self) -> None:
         """At once: nothing was begun."""
 
@@ -140,19 +152,19 @@ class NoCopier:
         raise _out_of_reach(f"{what} was asked for in memory on {', '.join(places)}")
 
 
-def copier_for(regions: Sequence[Region]) -> Copier:
+def default_copier(regions: Sequence[Region]) -> Copier:
     """The CPU where it reaches all of the regions, nobody where it does not."""
     return NumpyCopier(regions) if all(region.where == CPU for region in regions) else NoCopier(regions)
 
 
 def copier_of(given: Copier | None, regions: tuple[Region, ...], verify: Verify, whose: str) -> Copier:
-    """The copier of a rank, `whose` in messages: the one that its engine gave, or `copier_for` its regions.
+    """The copier of a rank, `whose` in messages: the one that its engine gave, or `default_copier`.
 
     Raises TransferError PD4022 where the given one has other regions, PD4016 where `verify` needs one that can copy.
     """
     if given is not None and tuple(given.regions) != regions:
         raise TransferError(f"{whose}: the copier was made for other regions", code="PD4022")
-    copier = given or copier_for(regions)
+    copier = given or default_copier(regions)
     if verify != "none" and not copier.can_copy:
         places = ", ".join(sorted({region.where for region in regions}))
         raise _out_of_reach(f"{whose}: verify is {verify!r}, its memory lies on {places} and it was given no copier")

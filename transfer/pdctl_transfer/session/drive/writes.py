@@ -76,6 +76,7 @@ def straight(on: Resources, leg: LegWork, number: int, job: Job) -> tuple[Result
     )
     by_kind = straight_blocks(leg.part, sent.ways, on.regions, leg.partner.hello.regions, here, there)
     blocks = joined(by_kind.values())
+    on.copier.done()  # whatever the engine's step must have written, if its copier was told to wait
     began = time.monotonic()
     with begun(on, leg, job, blocks) as writing:
         result = writing.look()
