@@ -16,7 +16,7 @@ from pdctl_transfer.session.bytes.torch_copier import TorchCopier
 if TYPE_CHECKING:
     from torch import Tensor
 
-DEPTH: Final = 5
+DEPTH: Final = 8
 """Pools within pools, lists of tensors in them: an engine's nest no deeper."""
 
 
