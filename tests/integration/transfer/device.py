@@ -49,7 +49,7 @@ class DeviceBuffers(Buffers):
 class DeviceFabric(MemoryFabric):
     """Reaches behind device addresses, as a NIC does."""
 
-    def register(self, base: int, nbytes: int) -> None:
+    def register(self, base: int, nbytes: int, where: str = "cpu") -> None:
         super().register(base, nbytes)
         super().register(int(_reached(np.array([base]))[0]), nbytes)
 

@@ -29,7 +29,7 @@ class Pinned(MemoryFabric):
         super().__init__()
         self.pinned: dict[int, int] = {}
 
-    def register(self, base: int, nbytes: int) -> None:
+    def register(self, base: int, nbytes: int, where: str = "cpu") -> None:
         self.pinned[base] = nbytes
 
     def deregister(self, base: int) -> None:

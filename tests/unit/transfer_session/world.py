@@ -192,7 +192,7 @@ class World:
                 self.fabrics.append(f)
                 self.stack.callback(f.close)
                 for region in buffers.regions():
-                    f.register(region.base, region.nbytes)
+                    f.register(region.base, region.nbytes, region.where)
                 if m.role == "prefill":
                     peer: Any = PrefillPeer(m, rank, buffers.regions(), f, registry=self.at, **more)
                 else:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 from msgspec import Struct
 
 from pdctl_transfer.blocks import Blocks as Blocks
+from pdctl_transfer.region import CPU
 
 Transport = Literal["memory", "tcp", "rdma", "shm", "unknown"]
 
@@ -129,8 +130,8 @@ class FabricOf(Protocol[P]):
         """What a peer needs to connect; sent to it during the handshake."""
         ...
 
-    def register(self, base: int, nbytes: int) -> None:
-        """Make memory known. Raises FabricError PD4014 when it is refused."""
+    def register(self, base: int, nbytes: int, where: str = CPU) -> None:
+        """Make memory known that lies there, in the words of `Region.where`. FabricError PD4014 when it is refused."""
         ...
 
     def deregister(self, base: int) -> None:

@@ -37,6 +37,11 @@ def has_verbs() -> bool:
     return devices.is_dir() and any(devices.iterdir())
 
 
+def has_gpu() -> bool:
+    """Whether this machine has a GPU that CUDA can use: its driver's device."""
+    return Path("/dev/nvidiactl").exists()
+
+
 def open_listeners() -> frozenset[int]:
     """TCP ports on which this process listens at every interface."""
     inodes = {target[8:-1] for target in _descriptors().values() if target.startswith("socket:[")}

@@ -35,7 +35,7 @@ class MemoryFabric:
         """The name, as bytes."""
         return self.name.encode()
 
-    def register(self, base: int, nbytes: int) -> None:
+    def register(self, base: int, nbytes: int, where: str = "cpu") -> None:
         """Allow writes into `[base, base + nbytes)`."""
         with self._lock:
             self._spans = sorted([*self._spans, (base, base + nbytes)])

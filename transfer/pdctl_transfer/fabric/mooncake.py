@@ -112,8 +112,8 @@ class MooncakeFabric:
         """Session id and where a fence may be written."""
         return msgspec.msgpack.encode(Address(self._session, self._fence.ctypes.data + 8))
 
-    def register(self, base: int, nbytes: int) -> None:
-        """Register memory. FabricError PD4014 where Mooncake refuses it."""
+    def register(self, base: int, nbytes: int, where: str = "cpu") -> None:
+        """Register memory; Mooncake finds out where it lies. FabricError PD4014 where Mooncake refuses it."""
         status = self._alive().register_memory(base, nbytes)
         if status != 0:
             raise FabricError(f"Mooncake does not register {nbytes} bytes (status {status})", code="PD4014")

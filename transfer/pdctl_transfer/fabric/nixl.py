@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import LEFT, Blocks, Deadline, Transport, WriteResult, batches, finish
-from pdctl_transfer.fabric.evidence import has_verbs, holds_verbs, tcp_bytes_acked
+from pdctl_transfer.fabric.evidence import has_gpu, has_verbs, holds_verbs, tcp_bytes_acked
+from pdctl_transfer.fabric.nixl_memory import Places, Span, alike, both_sides, heard, memory_of, told
+from pdctl_transfer.region import CPU
 
 BATCH: Final = 8192
 POLL_S: Final = (0.00005, 0.001)
@@ -35,10 +36,11 @@ MODULES: Final = ("nixl_cu12._api", "nixl._api")
 
 
 class NixlPeer(Struct):
-    """A remote agent, and transfers to it that did not end in time."""
+    """A remote agent, transfers to it that did not end in time, and where its memory lies."""
 
     name: str
     pending: list[Any]
+    places: Places
 
 
 class NixlFabric:
@@ -48,13 +50,14 @@ class NixlFabric:
 
     def __init__(self, protocol: Literal["tcp", "rdma", "any"] = "tcp") -> None:
         if protocol == "tcp":
-            os.environ.setdefault("UCX_TLS", "tcp,self")
+            os.environ.setdefault("UCX_TLS", "tcp,self,cuda_copy" if has_gpu() else "tcp,self")
         if not has_verbs():
             os.environ.setdefault("UCX_MODULES", "^ib")
         self.requested: Transport = "unknown" if protocol == "any" else protocol
         self._lock = threading.Lock()
         self._observed: Transport = "unknown"
         self._registered: dict[int, Any] = {}
+        self._places = Places()
         self._peers: dict[bytes, NixlPeer] = {}
         api = _module()
         self._failures = _failures(api)
@@ -66,23 +69,29 @@ class NixlFabric:
             raise FabricError(f"NIXL did not start: {error}") from error
 
     def address(self) -> bytes:
-        """The agent's metadata: names it, and holds the keys of all memory registered until now."""
+        """The agent's metadata: names it, and holds the keys of all memory registered until now; with it, where memory
+        of GPUs lies."""
         with self._lock:
-            metadata: bytes = self._alive().get_agent_metadata()
-        return metadata
+            return told(self._alive().get_agent_metadata(), self._places)
 
-    def register(self, base: int, nbytes: int) -> None:
+    def register(self, base: int, nbytes: int, where: str = CPU) -> None:
         """Register memory; before the first link, since peers learn of it in the handshake. FabricError PD4014."""
+        kind, device = memory_of(where)
         with self._lock:
             try:
-                self._registered[base] = self._alive().register_memory([(base, nbytes, 0, "")], mem_type="DRAM")
+                self._registered[base] = self._alive().register_memory([(base, nbytes, device, "")], mem_type=kind)
             except self._failures as error:
-                raise FabricError(f"NIXL does not register {nbytes} bytes: {error}", code="PD4014") from error
+                raise FabricError(
+                    f"NIXL does not register {nbytes} bytes on {where}: {error}", code="PD4014"
+                ) from error
+            if kind == "VRAM":
+                self._places = self._places.adding(Span(base, nbytes, device))
 
     def deregister(self, base: int) -> None:
         """Unregister memory."""
         with self._lock:
             described = self._registered.pop(base, None)
+            self._places = self._places.without(base)
             if described is not None and self._agent is not None:
                 self._agent.deregister_memory(described)
 
@@ -90,11 +99,12 @@ class NixlFabric:
         """Load the peer's metadata. FabricError PD4011 where it is not metadata, or its agent cannot be reached."""
         with self._lock:
             if address not in self._peers:
+                metadata, places = heard(address)
                 try:
-                    name = self._alive().add_remote_agent(address)
+                    name = self._alive().add_remote_agent(metadata)
                 except self._failures as error:
                     raise FabricError(f"NIXL cannot reach the peer: {error}", code="PD4011") from error
-                self._peers[address] = NixlPeer(name.decode() if isinstance(name, bytes) else name, [])
+                self._peers[address] = NixlPeer(name.decode() if isinstance(name, bytes) else name, [], places)
             return self._peers[address]
 
     def begin(self, peer: NixlPeer, blocks: Blocks) -> "NixlWriting":
@@ -137,13 +147,12 @@ class NixlFabric:
             self._peers.clear()
 
     def post(self, peer: NixlPeer, blocks: Blocks) -> tuple[Any, WriteResult | None]:
-        """Handle of a transfer that has begun, or why NIXL refused it."""
-        zero = np.zeros(len(blocks.length), dtype=np.int64)
-        both = (np.stack([at, blocks.length, zero], axis=1).astype(np.uint64) for at in (blocks.src, blocks.dst))
+        """Handle of a transfer that has begun, or why NIXL refused it. Blocks of one kind of memory on each side."""
+        sides = both_sides(blocks, self._places, peer.places)
         with self._lock:
             agent = self._alive()
             try:
-                here, there = (agent.get_xfer_descs(columns, mem_type="DRAM") for columns in both)
+                here, there = (agent.get_xfer_descs(side.rows, mem_type=side.kind) for side in sides)
                 handle = agent.initialize_xfer("WRITE", here, there, peer.name)
                 agent.transfer(handle)
             except self._failures as error:
@@ -151,6 +160,11 @@ class NixlFabric:
                 cause = f"NIXL refused the write: {type(error).__name__} {error}"
                 return None, WriteResult(ok=False, settled=True, code=code, cause=cause)
         return handle, None
+
+    def cut(self, peer: NixlPeer, blocks: Blocks) -> Iterator[Blocks]:
+        """The blocks in transfers that NIXL takes."""
+        for some in alike(blocks, self._places, peer.places):
+            yield from batches(some, BATCH)
 
     def state(self, handle: Any) -> str:
         """PROC while it goes on, DONE, or ERR; what has ended is released."""
@@ -192,7 +206,7 @@ class NixlWriting:
         self._bytes = int(blocks.length.sum())
         telling = fabric.observed_transport() == "unknown" and self._bytes >= TELLING_BYTES
         self._acked = tcp_bytes_acked() if telling else None
-        self._left = deque(batches(blocks, BATCH))
+        self._left = deque(fabric.cut(peer, blocks))
         self._flying: Any = None
         self._calls = 0
         self._pause: float = POLL_S[0]

@@ -66,7 +66,7 @@ class Pool:
         if self._closed or not self.slots:
             raise FabricError("an area that is closed, or empty, has no memory", code="PD4014")
         memory = copier.allocate(self.slots * self.slot_bytes)
-        self._fabric.register(memory.base, memory.nbytes)
+        self._fabric.register(memory.base, memory.nbytes, copier.where)
         return memory
 
     @property
