@@ -50,7 +50,8 @@ def _pool(loaded: "LoadedFleet", pool: "Pool", incurable: Severity) -> Iterator[
     hosts = [host for host in pool.hosts if not is_loopback(host)]
     engine = pool.engine or loaded.fleet.engine
     keyless = KEYLESS[engine] if pool.role in ("prefill", "decode") else ()
-    purposes = [*([] if pool.api_key_env else ["http"]), *keyless]
+    registry = ("registry",) if engine == "vllm" and pool.role == "prefill" and pool.core != "engine" else ()
+    purposes = [*([] if pool.api_key_env else ["http"]), *keyless, *registry]
     if hosts and purposes:
         key = "hosts" if f"{pool.key}.hosts" in loaded else "urls"
         evidence = (Evidence(loaded.where(f"{pool.key}.{key}"), f"{key}: {', '.join(hosts[:4])}"),)

@@ -52,6 +52,9 @@ class Instance:
     meeting: str = ""
     """The address at which the nodes meet; their port is the first node's for `dist_init`."""
 
+    by_core: bool | None = None
+    """Whether the transfer core carries its state, where an engine must know that at its start; None: not decided."""
+
     @property
     def role(self) -> str:
         """prefill, decode, or another role."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from pdctl.engines import adapter
+from pdctl.engines.core import session_faults
 from pdctl.engines.settled import Contradiction, contradictions
 from pdctl.engines.spans import span_faults
 from pdctl.engines.versions import installed_version
@@ -70,6 +71,8 @@ def raise_all(faults: list[FleetFileError]) -> None:
 def pool_faults(loaded: LoadedFleet, pool: Pool, engine: "Engine") -> Iterator[FleetFileError]:
     """What the engine cannot be told: ports that it does not have, fields that it does not read."""
     yield from _secrets(loaded, pool, engine)
+    if pool is loaded.fleet.prefill[0]:
+        yield from session_faults(loaded)
     yield from span_faults(loaded, pool)
     purposes = tuple(engine.purposes(pool))
     for purpose in pool.ports:

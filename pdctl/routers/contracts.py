@@ -223,6 +223,7 @@ NEEDS: Final[Mapping[str, Speech]] = {
     "NixlPullConnector": "hand-over",
     "NixlPushConnector": "hand-over",
     "MooncakeConnector": "transfer-id",
+    "PdctlConnector": "hand-over",
     "MoRIIOConnector": "addresses",
     "P2pNcclConnector": "addresses",
     "MooncakeConnectorV1": "hand-over",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pdctl.derive.flag_tables import connector_of
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance, Node
+from pdctl.engines.core import CONNECTOR, all_by_core
 from pdctl.engines.refusals import (
     launcher_faults,
     pool_faults,
@@ -124,6 +125,8 @@ class _Planner:
     running: frozenset[str]
     secret: Callable[[], str] | None
     keys: Keys
+    by_core: bool = False
+    """Whether the transfer core carries between engines that must know it at their start."""
     book: PortBook = field(default_factory=PortBook)
 
     def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str | None) -> dict[str, int]:
@@ -157,6 +160,7 @@ class _Planner:
             key,
             nodes if len(nodes) > 1 else (),
             meeting=pool.dist_init_address[index] if pool.dist_init_address else first.host,
+            by_core=self.by_core,
         )
         commands = [engine.command(one) for one in instance.each_node]
         own = {engine.key_variable: key} if key else {}
@@ -213,7 +217,8 @@ class _Planner:
     def _speech(self, kind: str) -> str:
         """How the router is told to speak: as the engines' connector expects, or by the transfer's own name."""
         fleet = self.loaded.fleet
-        named = fleet.transfer.options.get("kv_connector") or connector_of(fleet.engine, fleet.transfer.backend)
+        own = fleet.transfer.options.get("kv_connector") or connector_of(fleet.engine, fleet.transfer.backend)
+        named = CONNECTOR if self.by_core and fleet.engine == "vllm" else own
         need, contract = needed(fleet.engine, named), contract_of(kind)
         word = contract.chosen.word(need) if contract and contract.chosen and need else None
         return word or fleet.transfer.backend
@@ -232,7 +237,7 @@ def make_plan(
     Raises InputError at the fleet file's line for what the engine, the router or the launcher cannot do.
     """
     keys = keys or Keys()
-    planner = _Planner(loaded, recorded or {}, running, secret, keys)
+    planner = _Planner(loaded, recorded or {}, running, secret, keys, all_by_core(loaded.fleet))
     router_port = loaded.fleet.router.port
     given = [
         port

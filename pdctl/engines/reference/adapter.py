@@ -10,6 +10,7 @@ from typing import Any
 from pdctl import __version__
 from pdctl.engines.answer import Prompt, from_generate
 from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread, python_of
+from pdctl.engines.core import unread_core
 from pdctl.engines.http import post_json
 from pdctl.engines.names import FLAG, naming
 from pdctl.engines.reference.options import API_KEY, SECRET
@@ -134,6 +135,8 @@ class ReferenceEngine:
             yield Unread(f"{pool.key}.devices", "the reference engine", "leave it out: it runs on the CPU")
         if pool.role != "aggregate":
             yield from devices_unread(fleet, pool)
+        hint = "leave it out: it has the core and no other way; `transfer.options` are its sessions' options"
+        yield from unread_core(fleet, pool, "the reference engine", hint)
         if pool.nodes > 1:
             yield Unread(f"{pool.key}.nodes", "the reference engine", "leave it out: it runs on one node")
         if pool.ep is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.core import environment_of, unread_session
 from pdctl.engines.names import FLAG, naming
 from pdctl.engines.settled import Settled
 from pdctl.engines.words import (
@@ -98,6 +99,7 @@ def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     for name in ("dp_local", "load_balancing") if pool.nodes > 1 else ():
         if name in pool.model_fields_set:
             yield Unread(f"{pool.key}.{name}", "SGLang", "leave it out: its first node spreads requests")
+    yield from unread_session(fleet, pool)
     if pool.role not in ("prefill", "decode"):
         return
     transfer = fleet.transfer
@@ -153,7 +155,7 @@ def _added(instance: Instance, cpu: bool) -> Iterator[tuple[str, str, str]]:
 
 def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
     pool, transfer = instance.pool, instance.fleet.transfer
-    env = common_environment(instance) | {"SGLANG_HOST_IP": instance.host}
+    env = common_environment(instance) | {"SGLANG_HOST_IP": instance.host} | environment_of(instance)
     if instance.role == "decode":
         # Decode forgets a prefill engine after two missed heartbeats. One that its guard has back before, which a fast
         # machine does in nine seconds, is never missed, and each request waits for addresses where nobody listens.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pdctl.engines.base import Readiness
+from pdctl.engines.core import REGISTRY
 from pdctl.engines.real import PAIRED, RealEngine
 from pdctl.engines.vllm.command import PROGRAM, command, settled, unread
 from pdctl.engines.vllm.nodes import serves
@@ -27,9 +28,11 @@ for index, argv in enumerate(json.load(sys.stdin)):
 
 
 def _ports(pool: Pool) -> Sequence[str]:
-    """Both roles of a NIXL pair listen on a side channel; Mooncake's prefill runs a bootstrap server; nodes meet."""
-    ports = ("http", "side_channel", "bootstrap") if pool.role in PAIRED else ("http",)
-    return (*ports, "dist_init") if pool.nodes > 1 else ports
+    """Both roles of a NIXL pair listen on a side channel; Mooncake's prefill runs a bootstrap server; the core's has a
+    registry; nodes meet."""
+    ports = ["http", "side_channel", "bootstrap"] if pool.role in PAIRED else ["http"]
+    ports += [REGISTRY] if pool.role == "prefill" and pool.core != "engine" else []
+    return [*ports, "dist_init"] if pool.nodes > 1 else ports
 
 
 ADAPTER: Final = RealEngine(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pdctl.derive.connectors import extras, mover, read
 from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.core import by_core, connector_config, unread_session
 from pdctl.engines.names import FLAG, naming
 from pdctl.engines.settled import Settled
 from pdctl.engines.vllm.nodes import serves, settled_nodes, spanning
@@ -90,10 +91,24 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that vLLM does not read, or not with the others that are given."""
     yield from unread_on_one_node(pool)
+    yield from unread_session(fleet, pool)
     if pool.cp > 1:
         yield Unread(f"{pool.key}.cp", "vLLM", "leave it out; `--decode-context-parallel-size` is another thing")
+    if pool.core != "engine":
+        yield from _named_twice(fleet, pool)
     if pool.role in ROLES and fleet.transfer.devices:
         yield from _unread_devices(fleet, pool)
+
+
+def _named_twice(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
+    """`core` beside a connector that the file names itself: one of the two says which connector runs."""
+    key = f"{pool.key}.transfer.core" if pool.transfer is not None and pool.transfer.core else "transfer.core"
+    spoken = read_words(load("vllm"), pool.args)
+    for flag in (TRANSFER, "--kv-offloading-size"):
+        if spoken.last(flag) is not None:
+            yield Unread(key, f"vLLM, whose connector {flag} in {pool.key}.args names,", "write one of the two")
+    if "kv_connector" in fleet.transfer.options:
+        yield Unread(key, "vLLM, whose connector transfer.options names,", "write one of the two")
 
 
 def _unread_devices(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
@@ -137,15 +152,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def transfer_config(instance: Instance, cpu: bool) -> dict[str, Any]:
-    """The KV connector's configuration: the fleet's backend, its options on top."""
-    transfer = instance.fleet.transfer
+    """The KV connector's configuration: the fleet's backend, or the core over it; the fleet's options on top.
+
+    Where the core carries, NIXL's connector stands by for `PDCTL_PLUGIN=off`, so its options are given as well.
+    """
+    transfer, core = instance.fleet.transfer, by_core(instance)
     connector = of_backend(CONNECTORS, transfer.backend, "vllm")
     config: dict[str, Any] = {"kv_connector": connector, "kv_role": ROLES[instance.role]}
     extra: dict[str, Any] = {}
-    if transfer.backend == "nixl":
+    if core:
+        ours = connector_config(instance)
+        extra = ours.pop("kv_connector_extra_config")
+        config |= ours
+    if transfer.backend == "nixl" or core:
         config["kv_buffer_device"] = "cpu" if cpu else "cuda"
         extra["backends"] = ["UCX"]
-    if transfer.backend == "mooncake":
+    if transfer.backend == "mooncake" and not core:
         extra["mooncake_protocol"] = transfer.protocol
         if transfer.devices:
             extra[DEVICE_NAME] = device_name(instance.fleet)
@@ -194,7 +216,7 @@ def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
     if transfer.protocol == "tcp":
         if transfer.backend == "mooncake":
             env["MC_FORCE_TCP"] = "1"  # else a host that has HCAs moves the bytes over them all the same
-        else:
+        if transfer.backend != "mooncake" or by_core(instance):  # NIXL's, also where it only stands by
             env["UCX_TLS"] = "tcp,self"
             if instance.host.startswith("127."):
                 env["UCX_NET_DEVICES"] = "lo"

@@ -7,6 +7,7 @@ from typing import Any, Final
 from pdctl.engines import http
 from pdctl.engines.answer import Prompt, from_completion, post, request, without_logprobs
 from pdctl.engines.base import Instance, Probe
+from pdctl.engines.core import by_core
 from pdctl.errors import GateError
 
 #: What a proxy sends to a prefill engine over NIXL; the answer holds what decode needs.
@@ -25,7 +26,7 @@ def probe(prefill: Instance, decode: Instance, prompt: Prompt, max_tokens: int, 
     body = request(decode.served_name, prompt, max_tokens)
     start = time.monotonic()
     own = (decode.pool.engine or decode.fleet.engine) == "vllm"
-    mooncake = own and decode.fleet.transfer.backend == "mooncake"
+    mooncake = own and decode.fleet.transfer.backend == "mooncake" and not by_core(decode)
     asked, handed = _by_mooncake(prefill, decode, timeout_s) if mooncake else (FOR_PREFILL, None)
     to_prefill = without_logprobs(body) | {"max_tokens": 1, "kv_transfer_params": asked}
     first = _ask(prefill, decode, to_prefill, timeout_s)

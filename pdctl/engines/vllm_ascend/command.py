@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pdctl.derive.flag_tables import ASCEND
 from pdctl.engines.base import Command, Instance, Unread
+from pdctl.engines.core import unread_core
 from pdctl.engines.settled import Settled
 from pdctl.engines.vllm import command as vllm
 from pdctl.engines.vllm.nodes import spanning
@@ -67,6 +68,9 @@ def settled(fleet: Fleet, pool: Pool) -> Iterator[Settled]:
 
 def unread(fleet: Fleet, pool: Pool) -> Iterator[Unread]:
     """Fields that it does not read: adapters are the NPUs' own."""
+    yield from unread_core(
+        fleet, pool, NAME, "leave it out: its connectors are its own, and none of them is the core's"
+    )
     if pool.cp > 1:
         yield Unread(f"{pool.key}.cp", NAME, "leave it out; `--prefill-context-parallel-size` is another thing")
     if pool.role in vllm.ROLES and fleet.transfer.devices:

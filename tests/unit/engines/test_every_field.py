@@ -44,12 +44,15 @@ POOL: dict[str, Any] = {
     "dp_local": [2],
     "load_balancing": "hybrid",
     "api_key_env": "KEY",
+    "transfer": {"core": "pdctl"},
 }
 TRANSFER: dict[str, Any] = {
     "backend": "nixl",
     "protocol": "rdma",
     "devices": ["mlx5_7"],
     "options": {"verify": "full"},
+    "core": "pdctl",
+    "session": {"verify": "full"},
 }
 #: Fields that are read elsewhere than in command lines: by whom, which the tests of that part show.
 ELSEWHERE = {
@@ -59,6 +62,7 @@ ELSEWHERE = {
     "engine_version": "rules and the flag reader",
     "engine": "the choice of the adapter",
     "api_key_env": "`up`, which hands the key over (test_keys)",
+    "transfer": "the choice of a way, which takes both sides (test_core)",
 }
 
 
