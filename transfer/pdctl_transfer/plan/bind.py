@@ -146,7 +146,7 @@ class _Kind(NamedTuple):
 
     def _checked(self, side: str, indices: ArrayLike, items: int) -> Column:
         ids: Column = np.asarray(indices, dtype=np.int64).reshape(-1)
-        if len(ids) and not (ids.min() >= 0 and ids.max() < items):
+        if len(ids) and ids.view(np.uint64).max() >= items:  # a negative one is a large one
             bad = int(ids[(ids < 0) | (ids >= items)][0])
             raise BindError(f"{side}: {self.name} index {bad}, the region has {items} items")
         return ids
@@ -188,6 +188,8 @@ def _groups(rows: Columns, mine: NDArray[np.bool_], src: _Side, dst: _Side) -> t
 
 def _runs(items: _Items) -> _Items:
     """Consecutive items on both sides, collapsed to where each run starts and how long it is."""
+    if len(items.src) == 1:
+        return items
     apart = np.ones(len(items.src), dtype=bool)
     apart[1:] = (np.diff(items.src) != 1) | (np.diff(items.dst) != 1)
     at = np.flatnonzero(apart)

@@ -96,31 +96,25 @@ def length_fault(part: Part, ours: Indices, theirs: Indices, *, whole: bool = Tr
     return ""
 
 
-def index_fault(
-    me: Identity,
-    hello: Hello,
-    pair: PairPlan,
-    part: Part,
-    ask: Ask,
-    ours: Indices,
-    theirs: Indices,
-    *,
-    whole: bool = True,
-    again: bool = False,
-) -> Failure | None:
-    """PD4016, PD4020, PD4021: why a decode rank cannot be served, or which ids are wrong, before a byte moves. `whole`:
-    prefill sends no more than `ours`. `again`: what decode asks for was looked at before."""
-    room = f"room {ask.room}"
+def ask_fault(me: Identity, hello: Hello, pair: PairPlan, ask: Ask, theirs: Indices) -> Failure | None:
+    """PD4016, PD4021: why a decode rank cannot be served as it asks, whatever prefill sends."""
     fault = asked_fault(me.copier.can_copy, ask.ways, ask.verify)
     if fault:
-        return Failure("PD4016", f"{room}: {fault}", "prefill")
+        return Failure("PD4016", f"room {ask.room}: {fault}", "prefill")
+    fault = own_fault(pair.decode, hello.rank.pp, hello.regions, theirs, unique=True)
+    if fault:
+        return Failure("PD4021", f"room {ask.room}: decode {fault}", "decode")
+    return None
+
+
+def sent_fault(
+    me: Identity, pair: PairPlan, part: Part, room: int, ours: Indices, theirs: Indices, *, whole: bool
+) -> Failure | None:
+    """PD4020, PD4021: which ids of prefill are wrong, before a byte moves. `whole`: it sends no more than `ours`."""
     fault = own_fault(pair.prefill, me.rank.pp, me.regions, ours, unique=False, whole=whole)
     if fault:
-        return Failure("PD4021", f"{room}: prefill {fault}", "prefill")
-    fault = "" if again else own_fault(pair.decode, hello.rank.pp, hello.regions, theirs, unique=True)
-    if fault:
-        return Failure("PD4021", f"{room}: decode {fault}", "decode")
+        return Failure("PD4021", f"room {room}: prefill {fault}", "prefill")
     fault = length_fault(part, ours, theirs, whole=whole)
     if fault:
-        return Failure("PD4020", f"{room}: {fault}", "prefill")
+        return Failure("PD4020", f"room {room}: {fault}", "prefill")
     return None

@@ -14,7 +14,7 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
-from pdctl_transfer.session.checks import default_check, fallback_fault, index_fault
+from pdctl_transfer.session.checks import ask_fault, default_check, fallback_fault, sent_fault
 from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.driver import Driver
@@ -214,7 +214,8 @@ class _Prefill(Driver):
         partner = self._partners[link.incarnation]
         key = (ask.room, ask.attempt)
         if key not in self._legs:
-            self._legs[key] = LegWork(ask, partner)
+            leg = self._legs[key] = LegWork(ask, partner)
+            leg.fault = ask_fault(self.me, partner.hello, partner.pair, ask, leg.there)
         rank = partner.hello.rank
         self.tell(
             on.Asked(time.monotonic(), link.incarnation, RankId(rank.pp, rank.tp), rank.dp, partner.expected, ask)
@@ -290,9 +291,8 @@ class _Prefill(Driver):
         left_out = leg.take(sent)
         if left_out:
             return Failure("PD4020", f"room {ask.room}: {left_out}", "prefill")
-        partner, me = leg.partner, self.me
-        pair, again = partner.pair, bool(leg.installments)
-        fault = index_fault(me, partner.hello, pair, leg.part, ask, leg.here, leg.there, whole=sent.last, again=again)
+        me, pair = self.me, leg.partner.pair
+        fault = leg.fault or sent_fault(me, pair, leg.part, ask.room, leg.here, leg.there, whole=sent.last)
         return fault or leg.cut(me.fabric.observed_transport(), copies=me.copier.can_copy, last=sent.last)
 
     def _unregistered(self) -> Failure | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.layout.algebra import copies_of_head, local_heads, local_units, total_units
 from pdctl_transfer.layout.manifest import Entry, Manifest
-from pdctl_transfer.session.bytes.copying import WORDS, Memory, Words
+from pdctl_transfer.session.bytes.copying import WORDS, Memory, Words, at_address
 from pdctl_transfer.session.bytes.packing import Copy, Strip
 from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.failure import Side
@@ -75,8 +75,8 @@ def sums(part: Part, memory: Memory, indices: Mapping[str, Column], how: Verify,
     for kind in part.kinds:
         ids = indices.get(kind)
         if ids is not None and len(ids):
-            views = memory.about(part, (kind, how, side), partial(_views, part, memory))
-            found[kind] = sum(_sum(words, weight, ids) for words, weight in views) % (1 << 64)
+            looks = memory.about(part, (kind, how, side), partial(_looks, part, memory))
+            found[kind] = sum(look.sum(ids) for look in looks) % (1 << 64)
     return found
 
 
@@ -171,9 +171,78 @@ def _sample(part: Part, which: tuple[Strip, Copy], about: tuple[str, Entry], how
     return Sample(index, step, offset, word, shape, strides, weight)
 
 
-def _views(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[tuple[Words, U64]]:
-    """Of each sample, its words in all items of the region, and their weights."""
-    return [(_words(memory, sample), sample.weight) for sample in samples(part, *what)]
+class View(NamedTuple):
+    """The words of one sample in all items of its region, and their weights."""
+
+    words: Words
+    weight: U64
+
+    def sum(self, ids: Column) -> int:
+        """Over the items with these ids."""
+        position, total = positions(len(ids)), 0
+        cuts = steps(len(ids), self.weight.nbytes)
+        for at in cuts:
+            some = self.words[ids[at : at + cuts.step]].reshape(-1, len(self.weight)).astype(np.uint64, copy=False)
+            total += int(some @ self.weight @ position[at : at + cuts.step])
+        return total
+
+
+class Scattered(NamedTuple):
+    """The few words of many samples, looked up all at once: a request of one page has a hundred of them, and a look at
+    each region by itself costs more than what is looked at.
+
+    words: all memory from the first to the last of them, of which nothing else is touched. at, step: where each stands
+    in item 0, and from item to item, in words, of shape [words, 1]. weight: of shape [words].
+    """
+
+    words: Words
+    at: Column
+    step: Column
+    weight: U64
+
+    def sum(self, ids: Column) -> int:
+        """Over the items with these ids."""
+        position, total = positions(len(ids)), 0
+        cuts = steps(len(ids), self.weight.nbytes)
+        for at in cuts:
+            some = self.words[self.at + self.step * ids[at : at + cuts.step]].astype(np.uint64, copy=False)
+            total += int(self.weight @ some @ position[at : at + cuts.step])
+        return total
+
+
+def _looks(part: Part, memory: Memory, what: tuple[str, Verify, Side]) -> list[View | Scattered]:
+    """What `sums` adds up, of this memory."""
+    alike: dict[int, list[Sample]] = {}
+    for sample in samples(part, *what):
+        alike.setdefault(sample.word, []).append(sample)
+    looks: list[View | Scattered] = []
+    for made in alike.values():
+        scattered = _scattered(memory, made) if what[1] == "sample" else None
+        looks += [scattered] if scattered else [View(_words(memory, one), one.weight) for one in made]
+    return looks
+
+
+def _scattered(memory: Memory, made: list[Sample]) -> Scattered | None:
+    """Samples of words of one length in one look; None where these stand at no distance of whole words."""
+    word = made[0].word
+    first = [memory.regions[sample.region].base + sample.offset for sample in made]
+    at = np.concatenate([base + _places(sample) for base, sample in zip(first, made, strict=True)])
+    step = np.concatenate([np.full(len(sample.weight), sample.step) for sample in made])
+    low = int(at.min())
+    if np.any((at - low) % word) or np.any(step % word):
+        return None
+    high = max(memory.regions[sample.region].base + memory.bytes(sample.region).nbytes for sample in made)
+    words = at_address(low, (high - low) // word * word).view(WORDS[word])
+    weight = np.concatenate([sample.weight for sample in made])
+    return Scattered(words, (at - low)[:, None] // word, step[:, None] // word, weight)
+
+
+def _places(sample: Sample) -> Column:
+    """Where a sample's words stand behind its first, in bytes."""
+    places = np.zeros(1, dtype=np.int64)
+    for count, stride in zip(sample.shape, sample.strides, strict=True):
+        places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride).reshape(-1)
+    return places
 
 
 def _words(memory: Memory, sample: Sample) -> Words:
@@ -186,12 +255,3 @@ def _words(memory: Memory, sample: Sample) -> Words:
 def steps(count: int, item_bytes: int) -> range:
     """Where to cut `count` items so that what is summed at once stays in cache."""
     return range(0, count, max(1, STEP_BYTES // item_bytes))
-
-
-def _sum(words: Words, weight: U64, ids: Column) -> int:
-    position, total = positions(len(ids)), 0
-    cuts = steps(len(ids), weight.nbytes)
-    for at in cuts:
-        some = words[ids[at : at + cuts.step]].reshape(-1, len(weight)).astype(np.uint64, copy=False)
-        total += int(some @ weight @ position[at : at + cuts.step])
-    return total

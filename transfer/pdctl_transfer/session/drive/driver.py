@@ -41,7 +41,7 @@ class Driver:
         self.machine: Sender | Receiver
         self.loop = Loop(f"pdctl-{me.side}-{me.rank}")
         self.workers = Workers(f"pdctl-work-{me.side}-{me.rank}", workers)
-        self.jobs = Jobs(self.workers, me.side, self.post)
+        self.jobs = Jobs(self.workers, me.side, self.post, self.tell)
         self.handles: dict[int, Handle] = {}
         self._numbers = count(1)
         self._timers: dict[on.Timer, TimerHandle] = {}

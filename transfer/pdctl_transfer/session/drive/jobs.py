@@ -41,10 +41,13 @@ class Job:
 
 
 class Jobs:
-    """The jobs of one machine that have not been answered. `side`: whose they are, and who is to blame for a defect."""
+    """The jobs of one machine that have not been answered. `side`: whose they are, and who is to blame for a defect.
+    `post` brings an answer to the loop thread, `tell` is for one that is given there."""
 
-    def __init__(self, workers: Workers, side: Side, tell: Callable[[AnyEvent], object]) -> None:
-        self._workers, self._side, self._tell = workers, side, tell
+    def __init__(
+        self, workers: Workers, side: Side, post: Callable[[AnyEvent], object], tell: Callable[[AnyEvent], object]
+    ) -> None:
+        self._workers, self._side, self._post, self._tell = workers, side, post, tell
         self._jobs: dict[int, Job] = {}
 
     def start(
@@ -66,8 +69,7 @@ class Jobs:
 
     def run(self, number: int, body: Body) -> None:
         """Do it here and now, for what takes less than a hand-over. It is answered like any other."""
-        job = self._jobs[number] = Job(number, (), [body], 0.0)
-        self._share_over(job, self._attempt(job, body))
+        self._tell(self._attempt(Job(number, (), [body], 0.0), body))
 
     def abandon(self, number: int) -> None:
         """Let it end soon, or never begin; it is answered all the same. From the loop thread."""
@@ -114,4 +116,4 @@ class Jobs:
             last = job.left == 0
         if last:
             self._jobs.pop(job.number, None)
-            self._tell(job.answer)
+            self._post(job.answer)

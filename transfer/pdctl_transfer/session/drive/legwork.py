@@ -14,6 +14,7 @@ from pdctl_transfer.session.bytes.cost import Load, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, Column, chunks, pieces
 from pdctl_transfer.session.bytes.work import PairPlan, Part
 from pdctl_transfer.session.drive.pulse import Vital
+from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.handles import Sent
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.options import Way
@@ -54,6 +55,8 @@ class LegWork:
     def __init__(self, ask: Ask, partner: Partner) -> None:
         self.ask, self.partner, self.part = ask, partner, partner.part
         self.there: dict[str, Column] = {kind: np.frombuffer(data, dtype="<i8") for kind, data in ask.indices.items()}
+        self.fault: Failure | None = None
+        """Why it cannot be served as it was asked for: found out while nobody waits for it, told when it is sent."""
         self.ways: dict[str, Way] = ask.ways
         self.here: dict[str, Column] = {}
         self.peer: Peer | None = None

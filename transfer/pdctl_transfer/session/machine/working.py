@@ -97,8 +97,8 @@ class Working(Settling):
             self.do(do.SendMessage(leg.peer, say.Landed(*leg.key, item)))
         if leg.written and leg.stopped is None:
             leg.failure, leg.mending = None, False
+            self._tell_done(leg)  # decode waits for it, nobody for the figures
             self.do(do.Count(leg.key))
-            self._tell_done(leg)
 
     def _broke(self, event: on.JobBroke) -> None:
         """A defect: it fails the room of every leg that the job served."""
