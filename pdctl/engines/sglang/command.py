@@ -170,7 +170,8 @@ def _environment(instance: Instance, cpu: bool) -> dict[str, str]:
             env["UCX_NET_DEVICES"] = "lo"
     if cpu:
         env |= {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": "1"}
-        if pool.tp > 1:  # one rank a NUMA node unless told
+        ranks = pool.tp * pool.pp
+        if ranks > 1:  # one rank a NUMA node unless told
             cores = os.cpu_count() or 1
-            env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(pool.tp))
+            env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(ranks))
     return env

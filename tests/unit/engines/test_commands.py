@@ -109,7 +109,10 @@ def test_attention_tp_becomes_the_engines_own_tp() -> None:
 
 
 def test_ranks_on_one_cpu_are_bound_or_sglang_refuses_more_than_numa_nodes() -> None:
-    assert "SGLANG_CPU_OMP_THREADS_BIND" in command(fleet("sglang", decode={"attn_tp": 2}), "decode").env
+    name = "SGLANG_CPU_OMP_THREADS_BIND"
+    for sizes, ranks in (({"attn_tp": 2}, 2), ({"pp": 2}, 2), ({"attn_tp": 2, "pp": 2}, 4)):
+        assert command(fleet("sglang", decode=sizes), "decode").env[name].count("|") == ranks - 1
+    assert name not in command(fleet("sglang"), "decode").env
 
 
 def test_decode_misses_a_prefill_engine_that_its_guard_has_back_in_seconds() -> None:
