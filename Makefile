@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup demo test lint docs bench test-engines test-rdma test-cluster test-matrix soak chaos lock sbom clean
+.PHONY: help setup demo test lint docs bench test-engines test-engines-full test-rdma test-cluster test-matrix soak chaos lock sbom clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(STAMP)  ## everything for the rest, into .venv
 
@@ -39,6 +39,9 @@ bench: $(STAMP)  ## a table of ratios, and build/bench.json
 
 test-engines: $(STAMP)  ## the real SGLang, vLLM and routers, in environments of their own
 	sh tests/engines/run.sh
+
+test-engines-full: $(STAMP)  ## the same and its long forms: fifty prompts a pair, aborts for ten minutes
+	sh tests/engines/run.sh full
 
 test-rdma: $(STAMP)  ## real verbs devices (soft-RoCE in a virtual machine)
 	sh labs/test_rdma.sh

@@ -119,7 +119,7 @@ def _publish(name: str, target: Path) -> None:
 
     staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
     try:
-        _write(staging, CONFIGS[name])
+        write(staging, CONFIGS[name])
         try:
             staging.rename(target)
         except OSError:  # another process was first; its copy is the same bytes
@@ -129,7 +129,8 @@ def _publish(name: str, target: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _write(folder: Path, config: Mapping[str, Any]) -> None:
+def write(folder: Path, config: Mapping[str, Any]) -> None:
+    """A folder with weights drawn from a seed, tokenizer and config.json: what engines load."""
     import numpy as np
 
     random = np.random.default_rng(20251129)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,8 +153,12 @@ def example(shipped: str, /, **changes: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def by_hand(*instances: Instance, logs: Path) -> Iterator[None]:
+def by_hand(
+    *instances: Instance, logs: Path, env: Mapping[str, str] | None = None
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Engines as an operator would start them, with the adapter's command lines; ended with all their processes.
+
+    Their first processes by name, each the leader of a group. `env` comes on top of all others.
 
     Each writes `NAME.log` in that folder; a second start of one goes on in it.
     """
@@ -168,16 +172,21 @@ def by_hand(*instances: Instance, logs: Path) -> Iterator[None]:
             with (logs / f"{instance.name}.log").open("a") as output:
                 processes.append(
                     subprocess.Popen(
-                        made.argv, env=os.environ | dict(made.env), stdout=output, stderr=output, start_new_session=True
+                        made.argv,
+                        env=os.environ | dict(made.env) | dict(env or {}),
+                        stdout=output,
+                        stderr=output,
+                        start_new_session=True,
                     )
                 )
         for instance, process in zip(instances, processes, strict=True):
             path = adapter(instance.pool.engine or instance.fleet.engine).readiness.path
             until(f"{instance.name} serves", partial(_serves_or_died, instance, path, process))
-        yield
+        yield {instance.name: process for instance, process in zip(instances, processes, strict=True)}
     finally:
         for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a test has killed it
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(10)
 
 
