@@ -9,19 +9,23 @@ from msgspec import Struct, structs
 from pdctl.check import connectors
 from pdctl.check.flag_rules.unjudged import swapped_by
 from pdctl.check.groups import Group
+from pdctl.check.moves import moves_of
 from pdctl.check.releases import of_pool
 from pdctl.check.words import words
 from pdctl.derive import Derived, Request, derive
 from pdctl.derive.bare import bare
 from pdctl.derive.config import Config
+from pdctl.derive.connectors import Connector
 from pdctl.derive.defaults import filled
 from pdctl.derive.flags import apply, apply_environment, apply_options
 from pdctl.derive.source import read_config, with_draft
+from pdctl.engines.core import CONNECTOR, MODULE
 from pdctl.engines.models import is_there, missing, require_builtin
 from pdctl.errors import ConfigError, MalformedConfigError, UnknownDraftError
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl_transfer.layout.manifest import Engine, Role
 from pdctl_transfer.rules import Evidence, Finding, Side
+from pdctl_transfer.rules.pair import CORE_BACKEND as CORE
 
 #: Codes with which a derivation says that the engine would not start: findings of a check, not unusable input.
 WOULD_NOT_START = frozenset({"PD1004", "PD1019"})
@@ -31,10 +35,11 @@ SIZES = ("tp", "pp", "dp", "cp")
 
 
 class Elsewhere(Struct, frozen=True):
-    """Folders to read configs from instead of where the fleet file says that they lie."""
+    """What is judged instead of what the fleet file says: folders to read configs from, the core's connector."""
 
     model: Path | None = None
     draft: Path | None = None
+    by_core: bool = False
 
 
 NOWHERE = Elsewhere()
@@ -108,7 +113,7 @@ def _made(loaded: LoadedFleet, pool: Pool, request: Request, derived: Derived) -
     sources["engine_version"] = Evidence(stated.source or "assumed, for no version is stated", "")
     positions = filled(Config(request.config, "config.json")).get("max_position_embeddings")
     given = tuple(words(request.engine, pool.args, arg_places(loaded, pool)))
-    tree = connectors.stated(loaded, pool)
+    tree = Connector(CONNECTOR, module=MODULE) if manifest.transfer.backend == CORE else connectors.stated(loaded, pool)
     return Group(
         manifest.role,
         pool.name,
@@ -117,6 +122,7 @@ def _made(loaded: LoadedFleet, pool: Pool, request: Request, derived: Derived) -
         notes=(*derived.notes, *connectors.notes(pool.name, tree, given)),
         words=given,
         connector=tree,
+        moves=moves_of(loaded, pool),
         max_positions=positions if isinstance(positions, int) else None,
         stated=stated,
     )
@@ -173,8 +179,10 @@ def _request(loaded: LoadedFleet, pool: Pool, platform: str | None, elsewhere: E
         speculative=pool.speculative,
         origins=origins,
     )
-    options = loaded.fleet.transfer.options
-    request = apply_options(request, options, pool.args, loaded.where("transfer.options"))
+    options, place = loaded.fleet.transfer.options, loaded.where("transfer.options")
+    if elsewhere.by_core and engine == "vllm":
+        options, place = {**options, "kv_connector": CONNECTOR}, loaded.where("transfer.core")
+    request = apply_options(request, options, pool.args, place)
     lines = {name: loaded.where(f"{pool.key}.env.{name}") for name in pool.env}
     request = apply_environment(request, pool.env, lines)
     draft = elsewhere.draft or (Path(loaded.draft_path).expanduser() if loaded.draft_path else None)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
 
+from pdctl.check.moves import Moves
 from pdctl.check.words import Word
 from pdctl.derive.connectors import Connector
 from pdctl.versions import Release, released
@@ -37,6 +38,8 @@ class Group(Struct, frozen=True):
     """Tokens of the longest request by the model's own config."""
     connector: Connector | None = None
     """The connectors that a fleet file states for engines of vLLM; None where they are left to pdctl."""
+    moves: Moves = Moves()
+    """How its engines are told to move state."""
     stated: Release | None = None
     """The engine's version as a fleet file has it; by the manifest where there is none."""
 
@@ -74,7 +77,9 @@ def merged(groups: Iterable[Group]) -> list[Group]:
     found: dict[object, Group] = {}
     for group in groups:
         flags = [(word.name, word.value) for word in group.words]
-        key: object = group.name if group.blocked else (group.role, encode_manifest(group.manifest), *flags)
+        key: object = (
+            group.name if group.blocked else (group.role, encode_manifest(group.manifest), group.moves.key, *flags)
+        )
         if key in found:
             first = found[key]
             found[key] = structs.replace(

@@ -7,9 +7,11 @@ from msgspec import structs
 from pdctl.check.drafts import check_drafts
 from pdctl.check.flag_rules import judge_flags
 from pdctl.check.groups import Group
+from pdctl.check.token_batches import check_token_batches
+from pdctl.check.ways import way_of
 from pdctl.report import Judgement
 from pdctl_transfer.rules import Evidence, Finding, Outcome, Pair, judge, judge_settings
-from pdctl_transfer.rules.pair import components
+from pdctl_transfer.rules.pair import CORE_BACKEND, components
 
 
 def judgements(groups: Sequence[Group], backend: str | None, prove: bool) -> Iterator[Judgement]:
@@ -23,14 +25,20 @@ def _judgement(prefill: Group, decode: Group, backend: str | None, prove: bool) 
     members = (prefill.members, decode.members)
     if prefill.blocked or decode.blocked:
         return Judgement(prefill.name, decode.name, *members, (*prefill.blocked, *decode.blocked))
-    pair = Pair(prefill.side, decode.side, backend)
+    pair, ways = way_of(Pair(prefill.side, decode.side, backend), prefill, decode)
     if prefill.unknown or decode.unknown:
         reasons = dict.fromkeys(group.unknown for group in (prefill, decode) if group.unknown)
         unknown = pair.skipped("layout", f"not known (PD1034): {'; '.join(map(str, reasons))}", needed=True)
-        outcomes: tuple[Outcome, ...] = (unknown, *judge_settings(pair), *judge_flags(prefill, decode))
+        outcomes: tuple[Outcome, ...] = (unknown, *ways, *judge_settings(pair), *judge_flags(prefill, decode))
         outcomes = tuple(_everywhere(outcome, prefill, decode) for outcome in outcomes)
         return Judgement(prefill.name, decode.name, *members, outcomes)
-    outcomes = (*judge(pair), *check_drafts(pair, prefill.draft, decode.draft), *judge_flags(prefill, decode))
+    outcomes = (
+        *ways,
+        *judge(pair),
+        *check_token_batches(pair, prefill, decode),
+        *check_drafts(pair, prefill.draft, decode.draft),
+        *judge_flags(prefill, decode),
+    )
     if prove:
         from pdctl.check.proofs import proved
 
@@ -56,8 +64,11 @@ def saw(pair: Pair) -> str:
     parts = [f"TP {src} → {dst}" if src != dst else f"TP {src}"]
     if stages != (1, 1):
         parts.append(f"PP {stages[0]} → {stages[1]}")
-    text = f"{', '.join(kinds) or 'nothing'}: {', '.join(parts)} on {pair.backend}"
+    parts.append("by the core" if pair.backend == CORE_BACKEND else f"on {pair.backend}")
+    parts[-2:] = [" ".join(parts[-2:])]
+    text = f"{', '.join(kinds) or 'nothing'}: {', '.join(parts)}"
     copied = any(entry.sharding == "replicated" for part in components(pair.prefill) for entry in part.entries)
+    text += ", by the core" if pair.core else ""
     if copied and src > dst and dst and src % dst == 0:
         text += f", 1 writer in {src // dst} elected per replicated entry"
     return text

@@ -95,19 +95,20 @@ def _read(path: Path, options: Options) -> _Input:
 
 
 def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
+    from pdctl.check.by_core import by_one_way
     from pdctl.check.drafts import unread
     from pdctl.check.exposed import exposed
     from pdctl.check.flag_rules.device_places import check_device_places
     from pdctl.check.flag_rules.engine_ids import check_engine_ids
     from pdctl.check.flag_rules.nodes import check_nodes
     from pdctl.check.flag_rules.rank_ranges import check_rank_ranges
-    from pdctl.check.fleets import Elsewhere, fleet_groups
+    from pdctl.check.fleets import Elsewhere
     from pdctl.check.releases import unknown
     from pdctl.check.router_rules import judge_router, routed
     from pdctl.engines.refusals import judge
 
     doubts = judge(loaded)
-    groups = tuple(fleet_groups(loaded, options.platform, Elsewhere(options.model, options.draft)))
+    groups, ways = by_one_way(loaded, options.platform, Elsewhere(options.model, options.draft))
     where = loaded.where("transfer.options.engine_id")
     outcomes: tuple[Outcome, ...] = (
         *doubts,
@@ -117,6 +118,7 @@ def _fleet(loaded: "LoadedFleet", options: Options) -> _Input:
         *judge_router(routed(loaded, groups)),
         *check_rank_ranges(groups, loaded),
         *check_nodes(loaded),
+        *ways,
     )
     handed = "--draft" if options.draft else loaded.source("model.draft") if loaded.draft_path else None
     notes = unread(handed, groups) if handed else ()

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from pdctl.check.by_core import starts_with_core
 from pdctl.derive.flag_tables import connector_of
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance, Node
-from pdctl.engines.core import CONNECTOR, all_by_core
+from pdctl.engines.core import CONNECTOR
 from pdctl.engines.refusals import (
     launcher_faults,
     pool_faults,
@@ -237,7 +238,7 @@ def make_plan(
     Raises InputError at the fleet file's line for what the engine, the router or the launcher cannot do.
     """
     keys = keys or Keys()
-    planner = _Planner(loaded, recorded or {}, running, secret, keys, all_by_core(loaded.fleet))
+    planner = _Planner(loaded, recorded or {}, running, secret, keys, starts_with_core(loaded))
     router_port = loaded.fleet.router.port
     given = [
         port

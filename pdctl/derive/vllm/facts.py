@@ -27,9 +27,9 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "BHLNC": "hnd",
 }
 #: Backends whose connectors ask for HND where the model is not latent.
-WANT_HND: Final = frozenset({"nixl", "mooncake"})
+WANT_HND: Final = frozenset({"nixl", "mooncake", "pdctl"})
 #: Backends whose connectors know hybrid caches; with any other, sliding layers are kept like the rest.
-KNOW_HYBRID: Final = frozenset({"nixl", "mooncake", "mori"})
+KNOW_HYBRID: Final = frozenset({"nixl", "mooncake", "mori", "pdctl"})
 
 # DeepSeek-V4. Pages are padded to whole rows of these bytes: deepseek_v4/attention.py:873, compressor.py:193.
 PACKED_ROW: Final = 584

@@ -12,6 +12,7 @@ from pdctl_transfer.rules.carried import check_carried
 from pdctl_transfer.rules.compression import check_compression
 from pdctl_transfer.rules.compressors import check_compressors
 from pdctl_transfer.rules.consistent import check_consistent
+from pdctl_transfer.rules.core_limits import check_core_limits
 from pdctl_transfer.rules.draft_tp import check_draft_tp
 from pdctl_transfer.rules.element_types import check_element_types
 from pdctl_transfer.rules.flat_slices import check_flat_slices
@@ -70,6 +71,7 @@ SETTING_RULES: Final[tuple[Rule, ...]] = (
     check_kv_layout,
     check_pipeline,
     check_refusals,
+    check_core_limits,
 )
 
 #: Rules that compute with the entries, so only of manifests that agree with themselves.

@@ -29,7 +29,7 @@ MORI: Final = frozenset(
 
 def check_carried(pair: Pair) -> Iterator[Outcome]:
     """Kinds with entries on prefill."""
-    if pair.engines != {"sglang"} or pair.backend != "mori" or pair.unequal_tp:
+    if pair.engines != {"sglang"} or pair.backend != "mori" or pair.unequal_tp or pair.by_core:
         return
     kinds = sorted({part.kind for part in components(pair.prefill) if part.entries} - MORI)
     if kinds:

@@ -18,6 +18,9 @@ def check_flat_slices(pair: Pair) -> Iterator[Outcome]:
             if entry.engine_slices == "flat" and len(entry.groups) > 1 and entry.sharding == "split":
                 flat.setdefault((component.kind, entry.tensor), []).append(entry.layer)
     names = listed(f"{kind} {tensor}" for kind, tensor in flat)
+    if flat and pair.unequal_tp and pair.by_core:
+        yield pair.held("flat_slices", f"{names} is cut part by part: the transfer core cuts by the layout")
+        return
     if flat and not pair.unequal_tp:
         yield pair.held("flat_slices", f"{names} is cut flat, and attention TP is equal")
     for (kind, tensor), layers in flat.items() if pair.unequal_tp else ():

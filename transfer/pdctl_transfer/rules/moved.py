@@ -13,7 +13,7 @@ from pdctl_transfer.rules.releases import MOVED, brought_by
 
 def check_moved(pair: Pair) -> Iterator[Outcome]:
     """Kinds with entries on prefill, by the older of the two sides."""
-    if pair.engines != {"sglang"}:
+    if pair.engines != {"sglang"} or pair.by_core:
         return
     kinds = sorted({part.kind for part in components(pair.prefill) if part.entries} - {"kv"})
     lost = {kind: since for kind in kinds if (since := brought_by(MOVED, kind, pair.backend, *pair.versions))}

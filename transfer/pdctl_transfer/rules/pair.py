@@ -22,6 +22,10 @@ TRANSFER_MODES: Final[Mapping[str, str]] = {
 }
 
 
+#: What vLLM's manifests name where the connector is the core's own.
+CORE_BACKEND: Final = "pdctl"
+
+
 def setting(manifest: Manifest, name: str) -> Any:
     """One of the manifest's `settings`; None where it is not stated."""
     return None if manifest.settings is UNSET else manifest.settings.get(name)
@@ -86,16 +90,23 @@ class Side(Struct, frozen=True):
 
 
 class Pair(Struct, frozen=True, dict=True):
-    """One prefill and one decode layout. `backend` overrides the one that the manifests name."""
+    """One prefill and one decode layout. `backend` overrides the one that the manifests name; `core`: the transfer core
+    carries the state, over the engine's backend."""
 
     prefill_side: Side
     decode_side: Side
     judged_backend: str | None = None
+    core: bool = False
 
     @classmethod
-    def of(cls, prefill: Manifest, decode: Manifest, backend: str | None = None) -> "Pair":
+    def of(cls, prefill: Manifest, decode: Manifest, backend: str | None = None, *, core: bool = False) -> "Pair":
         """A pair of bare manifests, as the handshake has them."""
-        return cls(Side(prefill, "prefill"), Side(decode, "decode"), backend)
+        return cls(Side(prefill, "prefill"), Side(decode, "decode"), backend, core)
+
+    @property
+    def by_core(self) -> bool:
+        """Whether the core carries: rules about what the engine's own connector cannot are then not asked."""
+        return self.core or self.backend == CORE_BACKEND
 
     @property
     def prefill(self) -> Manifest:

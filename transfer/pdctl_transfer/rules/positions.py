@@ -12,7 +12,8 @@ from pdctl_transfer.rules.pair import Pair, listed
 
 def check_positions(pair: Pair) -> Iterator[Outcome]:
     """One finding for all kinds that the engine pairs by position, one for those whose entries have no ids."""
-    problems = pair.pairing.of("engine_position", "position")
+    # the core pairs by the ids, whatever the engine does
+    problems = pair.pairing.of("position") if pair.by_core else pair.pairing.of("engine_position", "position")
     for reason in ("engine_position", "position"):
         found = [problem for problem in problems if problem.reason == reason]
         if found:

@@ -28,6 +28,10 @@ def check_unequal_tp(pair: Pair) -> Iterator[Outcome]:
         yield pair.skipped("unequal_tp", f"attention TP {pair.tp[0]} → {pair.tp[1]}: {pair.outside}", needed=True)
         return
     states = _states(pair)
+    if pair.by_core:
+        kinds = listed(sorted({kind for kind, _ in states}))
+        yield pair.held("unequal_tp", f"{kinds}: attention TP {pair.tp[0]} → {pair.tp[1]}, cut by the transfer core")
+        return
     verdicts: dict[str, list[str]] = {}
     for (kind, sharding), nhd in states.items():
         verdicts.setdefault(_judge(pair, kind, sharding, nhd), []).append(_name(kind, sharding, states))
