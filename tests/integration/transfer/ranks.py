@@ -124,7 +124,7 @@ class Host:
         self.handles: dict[int, dict[Rank, Any]] = {}
         for rank in spec.ranks:
             buffers = self.buffers[rank] = self.buffers_class(spec.manifest, rank, spec.items)
-            fabric = make_fabric(spec.fabric)
+            fabric = self.fabric_for(buffers)
             for array in buffers.arrays:
                 fabric.register(array.ctypes.data, array.nbytes)
             self.fabrics.append(fabric)
@@ -136,6 +136,9 @@ class Host:
                 )
             else:
                 self.peers[rank] = DecodePeer(spec.manifest, rank, buffers.regions(), used, spec.options)
+
+    def fabric_for(self, buffers: Buffers) -> Any:
+        return make_fabric(self.spec.fabric)
 
     def address(self) -> Any:
         return self.at

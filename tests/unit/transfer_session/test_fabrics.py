@@ -2,16 +2,21 @@
 
 import importlib
 import itertools
+import os
 import socket
+import struct
+import threading
 import types
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric import evidence, mooncake, nixl
+from pdctl_transfer.fabric import evidence, mooncake, mooncake_self, nixl
 from pdctl_transfer.fabric.base import Blocks, Deadline
 from pdctl_transfer.fabric.memory import MemoryFabric
 
@@ -187,3 +192,116 @@ def test_evidence_of_listeners_is_of_those_open_to_everybody() -> None:
         found = evidence.open_listeners()
         assert everybody.getsockname()[1] in found
         assert here.getsockname()[1] not in found
+
+
+@contextmanager
+def speaking(answer: bytes) -> Iterator[str]:
+    """Something that answers each connection with these bytes; its session."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    wire, _ = server.accept()
+                except OSError:
+                    return
+                with wire:
+                    wire.recv(64)
+                    wire.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def described(text: str) -> bytes:
+    return struct.pack("<Q", len(text) + 1) + b"\x01" + text.encode()
+
+
+GARBAGE = [
+    b"",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    described("[]"),
+    described("{"),
+    described("[" * 9999),
+    b"\xff" * 64,
+]
+
+
+@pytest.mark.parametrize("answer", GARBAGE)
+def test_an_adopted_engine_that_is_not_understood_is_of_unknown_transport(answer: bytes) -> None:
+    """Another Mooncake may answer otherwise: nothing is guessed, and no proof is claimed."""
+    with speaking(answer) as session:
+        fabric = mooncake.MooncakeFabric.adopt(Engine(**WORKS), session)
+    assert fabric.observed_transport() == "unknown"
+    assert fabric.exposed_ports() == ()
+    assert not fabric.settle(fabric.connect(fabric.address()))
+
+
+@pytest.mark.parametrize(
+    ("said", "verbs", "seen"),
+    [("rdma", True, "rdma"), ("rdma", False, "unknown"), ("tcp", True, "tcp"), ("tcp", False, "tcp")],
+)
+def test_an_adopted_engine_s_transport_is_what_it_tells_its_peers(
+    said: str, verbs: bool, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if a verbs device that NCCL holds open is taken for Mooncake's."""
+    monkeypatch.setattr(mooncake_self, "holds_verbs", lambda: verbs)
+    with socket.create_server(("0.0.0.0", 0)) as data:
+        port = data.getsockname()[1]
+        with speaking(described(f'{{"protocol": "{said}", "tcp_data_port": {port}}}')) as session:
+            fabric = mooncake.MooncakeFabric.adopt(Engine(**WORKS), session, [], "rdma")
+        assert (fabric.observed_transport(), fabric.requested) == (seen, "rdma")
+        assert fabric.exposed_ports() == (port,)
+
+
+@pytest.mark.code("PD4017")
+@pytest.mark.parametrize("session", ["", "host", "host:", ":1", "host:99999", "127.0.0.1:1"])
+def test_what_is_no_session_of_an_engine_is_not_adopted(session: str) -> None:
+    engine = Engine(**WORKS)
+    with pytest.raises(FabricError) as caught:
+        mooncake.MooncakeFabric.adopt(engine, session)
+    assert caught.value.code == "PD4017"
+    assert engine.calls == []
+
+
+def test_an_adopted_engine_keeps_most_of_the_queue_for_itself() -> None:
+    engine = Engine(**WORKS)
+    with speaking(b"") as session:
+        fabric = mooncake.MooncakeFabric.adopt(engine, session, [(1000, 100)])
+    peer = fabric.connect(fabric.address())
+    assert fabric.write(peer, blocks(5000), Deadline(5)).ok
+    queued = most = 0
+    for name, count in engine.calls:
+        queued += count if name in {"batch_transfer_async_write", "transfer_submit_write"} else 0
+        queued -= mooncake.SHARED_BATCH if name == "transfer_check_status" else 0
+        most = max(most, queued)
+    assert most <= 512
+
+
+def test_what_an_adopted_engine_holds_is_neither_registered_nor_forgotten() -> None:
+    """A region that reaches beyond it is registered; on close goes what was registered here, and the engine stays."""
+    engine = Engine(**WORKS)
+    with speaking(b"") as session:
+        fabric = mooncake.MooncakeFabric.adopt(engine, session, [(1000, 100), (2000, 100)])
+    for base, nbytes in ((1000, 100), (1010, 90), (2000, 101), (5000, 1)):
+        fabric.register(base, nbytes)
+        fabric.deregister(1000)
+    fabric.deregister(5000)
+    fabric.deregister(5000)
+    done = Counter(name for name, _ in engine.calls)
+    assert (done["register_memory"], done["unregister_memory"]) == (3, 1)  # the fence is one
+    fabric.close()
+    fabric.close()
+    assert Counter(name for name, _ in engine.calls)["unregister_memory"] == 3
+
+
+def test_one_connection_a_peer_is_asked_for_unless_the_operator_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MC_TCP_LANES_PER_PEER", "4")
+    mooncake.MooncakeFabric.ordered()
+    assert os.environ["MC_TCP_LANES_PER_PEER"] == "4"
+    monkeypatch.delenv("MC_TCP_LANES_PER_PEER")
+    mooncake.MooncakeFabric.ordered()
+    assert os.environ["MC_TCP_LANES_PER_PEER"] == "1"

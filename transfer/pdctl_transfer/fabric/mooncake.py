@@ -12,69 +12,42 @@ import importlib
 import os
 import threading
 import time
-from collections import deque
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from pdctl_transfer.errors import FabricError
-from pdctl_transfer.fabric.base import AHEAD, LEFT, Blocks, Deadline, Transport, WriteResult, batches, finish
+from pdctl_transfer.fabric import mooncake_self as itself
+from pdctl_transfer.fabric.base import Blocks, Deadline, Transport, WriteResult, finish
 from pdctl_transfer.fabric.evidence import holds_verbs, open_listeners
 from pdctl_transfer.fabric.family import MODULE, bracketed, speak
+from pdctl_transfer.fabric.mooncake_writing import POLL_S, TICKET_S, Address, Batch, MooncakePeer, MooncakeWriting
 
 BATCH: Final = 1000
-TICKET_S: Final = 0.25
-POLL_S: Final = (0.0001, 0.0005)
-"""Pause between looks around the moment when a short batch should end by the peer's rate, and a long one."""
-LATE_S: Final = 0.002
-"""Longest pause after that moment."""
-LONGEST_S: Final = 0.02
+SHARED_BATCH: Final = 256
+"""Where the engine's own writes stand in the same queue: two batches leave it 1536 of the 2048. No slower: 16,000
+blocks of 512 bytes took 1.14 s in batches of 1000, 1.06 in such of 256, 1.14 of 128, 1.42 of 64."""
 TELLING_BYTES: Final = 1 << 18
 """Batches of at least so much tell the rate."""
 FENCE_S: Final = 1.0
 FENCE_GAP_S: Final = 0.25
 """Between two fences: what a peer's sockets still held of an older connection lands before the second."""
+LANES: Final = "MC_TCP_LANES_PER_PEER"
 
 RUNNING, DONE = 0, 1
 FAILED_IDS: Final = frozenset({0, (1 << 64) - 1})
 """What a submission returns instead of an id."""
 
 _starting = threading.Lock()
-
-
-class Address(msgspec.Struct, frozen=True):
-    """A session id, `host:port`, and a word of that engine's memory for fences."""
-
-    name: str
-    fence: int
-
-
-class Batch(NamedTuple):
-    """A submitted batch: all blocks but the last under one id, the last under its own. 0 where there is none."""
-
-    body: int
-    tail: int
-    nbytes: int = 0
-    began: float = 0.0
-
-
-class MooncakePeer:
-    """A peer, and what was submitted to it and has not ended."""
-
-    def __init__(self, address: Address) -> None:
-        self.name, self.fence = address.name, address.fence
-        self.tickets = threading.Semaphore(AHEAD)
-        """One for each batch under way, whoever writes it: together fewer blocks than Mooncake queues (2048)."""
-        self.settling = threading.Lock()
-        self.pending: list[Batch] = []
-        """Batches whose writer gave up waiting; each keeps its ticket until it has ended."""
-        self.rate = 1e9
-        """Bytes a second of the last batches: when to look again."""
+_fences: Final[list[NDArray[np.uint8]]] = []
+"""Of fabrics that were closed while their engine goes on: a late fence of a peer's lands in nothing else."""
 
 
 class MooncakeFabric:
-    """One engine. `protocol` is what is asked for, `observed_transport` what came of it.
+    """One engine, started here or adopted. `protocol` is what is asked for, `observed_transport` what came of it.
 
     Raises FabricError PD4010: the library or one of its libraries is missing, or the engine did not start.
     """
@@ -85,43 +58,98 @@ class MooncakeFabric:
         if protocol == "tcp":
             os.environ.setdefault("MC_FORCE_TCP", "1")
         os.environ.setdefault("MC_LOG_LEVEL", "WARNING")  # else a line for each batch
-        self._in_order = os.environ.setdefault("MC_TCP_LANES_PER_PEER", "1") == "1"
+        os.environ.setdefault(LANES, "1")
         with _starting:
             host = speak(host)
             try:
                 module = importlib.import_module(MODULE)
             except ImportError as error:
                 raise FabricError(f"Mooncake cannot be imported: {error}") from error
-        self.requested: Transport = protocol
-        self._lock = threading.Lock()
-        self._peers: dict[bytes, MooncakePeer] = {}
-        with _starting:
             before = open_listeners()
-            self._engine: Any = module.TransferEngine()
-            status = self._engine.initialize(host, "P2PHANDSHAKE", protocol, device)
+            engine = module.TransferEngine()
+            status = engine.initialize(host, "P2PHANDSHAKE", protocol, device)
             if status != 0:
-                self._engine = None
                 raise FabricError(f"Mooncake did not start on {host} with {protocol} (status {status})")
             self._ports = tuple(sorted(open_listeners() - before))
-        self._session = f"{bracketed(host)}:{self._engine.get_rpc_port()}"
         self._observed: Transport = "rdma" if holds_verbs() else "tcp" if self._ports else "unknown"
+        self._use(engine, f"{bracketed(host)}:{engine.get_rpc_port()}", protocol, BATCH)
+
+    @classmethod
+    def adopt(
+        cls,
+        engine: Any,
+        session: str,
+        held: Iterable[tuple[int, int]] = (),
+        protocol: Literal["tcp", "rdma"] = "tcp",
+    ) -> "MooncakeFabric":
+        """Share the started TransferEngine of an inference engine, whose session id is `session`, `host:port`.
+
+        held: memory that it has registered, as pairs of base and bytes, and keeps so. What lies within is not
+        registered again, and nothing but what this fabric registered is ever unregistered. `close` leaves the engine as
+        it is. Its own writes share Mooncake's queue, so smaller batches are under way here than otherwise.
+
+        `settle` proves something only where one connection a peer was asked for (`ordered`) before the engine started.
+
+        Raises FabricError PD4017 where no such engine answers, PD4014 where it does not register the fence.
+        """
+        described = itself.describe(session)
+        fabric = cls.__new__(cls)
+        fabric._observed, fabric._ports = itself.transport(described), itself.ports(session, described)
+        fabric._use(engine, session, protocol, SHARED_BATCH, adopted=True, held=tuple(held))
+        return fabric
+
+    def _use(
+        self,
+        engine: Any,
+        session: str,
+        protocol: Transport,
+        batch: int,
+        *,
+        adopted: bool = False,
+        held: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self._engine, self._session, self.requested, self.batch = engine, session, protocol, batch
+        self._adopted, self._held = adopted, held
+        self._in_order = os.environ.get(LANES) == "1"
+        self._lock = threading.Lock()
+        self._peers: dict[bytes, MooncakePeer] = {}
+        self._own: set[int] = set()
+        """Bases that were registered here."""
         self._fence = np.zeros(16, dtype=np.uint8)
         self.register(self._fence.ctypes.data, self._fence.nbytes)
+
+    @staticmethod
+    def ordered() -> None:
+        """Ask for one connection a peer in this process, unless it says otherwise: to be called before an engine that
+        will be adopted starts. Costs nothing that was measured on loopback, and lets `settle` prove something over TCP.
+        """
+        os.environ.setdefault(LANES, "1")
 
     def address(self) -> bytes:
         """Session id and where a fence may be written."""
         return msgspec.msgpack.encode(Address(self._session, self._fence.ctypes.data + 8))
 
     def register(self, base: int, nbytes: int, where: str = "cpu") -> None:
-        """Register memory; Mooncake finds out where it lies. FabricError PD4014 where Mooncake refuses it."""
-        status = self._alive().register_memory(base, nbytes)
+        """Register memory, unless the engine holds it already; Mooncake finds out where it lies. FabricError PD4014
+        where Mooncake refuses it.
+        """
+        engine = self._alive()
+        if any(at <= base and base + nbytes <= at + size for at, size in self._held):
+            return
+        status = engine.register_memory(base, nbytes)
         if status != 0:
             raise FabricError(f"Mooncake does not register {nbytes} bytes (status {status})", code="PD4014")
+        with self._lock:
+            self._own.add(base)
 
     def deregister(self, base: int) -> None:
-        """Unregister memory."""
-        if self._engine is not None:
-            self._engine.unregister_memory(base)
+        """Unregister memory that was registered here."""
+        engine = self._engine
+        with self._lock:
+            if engine is None or base not in self._own:
+                return
+            self._own.discard(base)
+        engine.unregister_memory(base)
 
     def connect(self, address: bytes) -> MooncakePeer:
         """Decode the address; Mooncake itself connects at the first write."""
@@ -194,9 +222,15 @@ class MooncakeFabric:
         return self._ports
 
     def close(self) -> None:
-        """Drop the engine; it ends when no call runs in it any more, which takes it about a second."""
+        """Drop the engine; it ends when no call runs in it any more, which takes it about a second. An adopted one goes
+        on, without what was registered here.
+        """
+        if self._adopted and self._engine is not None:
+            _fences.append(self._fence)
+            for base in tuple(self._own):
+                self.deregister(base)
         engine, self._engine = self._engine, None
-        if engine is not None:
+        if engine is not None and not self._adopted:
             engine.unregister_memory(self._fence.ctypes.data)
 
     def _fenced(self, peer: MooncakePeer, after_s: float = 0.0) -> bool:
@@ -220,66 +254,3 @@ class MooncakeFabric:
         if engine is None:
             raise FabricError("this Mooncake fabric is closed")
         return engine
-
-
-class MooncakeWriting:
-    """A write: at most AHEAD batches of all writes to a peer are under way. Mooncake has one status for all that can go
-    wrong.
-    """
-
-    def __init__(self, fabric: MooncakeFabric, peer: MooncakePeer, blocks: Blocks) -> None:
-        self._fabric, self._peer = fabric, peer
-        self._left = deque(batches(blocks, BATCH))
-        self._flying: deque[Batch] = deque()
-        self._calls = 0
-        self._ticket = False
-        """A ticket is held for the next batch."""
-        self._began = time.monotonic()
-
-    def look(self) -> WriteResult | None:
-        """Submit what the peer's tickets allow, and see what has ended."""
-        while self._left or self._flying:
-            if self._left and (self._ticket or self._peer.tickets.acquire(blocking=False)):
-                self._ticket = False
-                batch = self._fabric.submit(self._peer, self._left.popleft())
-                self._calls += 1
-                if batch is None:
-                    return self._failed()
-                self._flying.append(batch)
-                continue
-            ended = self._fabric.ended(self._peer, self._flying[0]) if self._flying else None
-            if ended is None:
-                return None
-            self._flying.popleft()
-            self._peer.tickets.release()
-            if not ended:
-                return self._failed()
-        return WriteResult(ok=True, settled=True, calls=self._calls)
-
-    def rest(self, deadline: Deadline) -> None:
-        """Until a ticket is free, or for most of what the oldest batch should take still: slept as long as that, one
-        would never be seen to end before the rate says, and the rate could only fall. Past that moment pauses grow with
-        how late it is. A look costs a thread's wake-up, so the longer a batch takes, the less often.
-        """
-        if not self._flying:
-            self._ticket = self._peer.tickets.acquire(timeout=min(TICKET_S, deadline.remaining))
-            return
-        batch = self._flying[0]
-        expected = batch.nbytes / self._peer.rate
-        left = batch.began + expected - time.monotonic()
-        shortest = min(POLL_S[1], max(POLL_S[0], expected / 32))
-        pause = left * 3 / 4 if left > 2 * shortest else min(LATE_S, max(shortest, -left / 4))
-        time.sleep(min(LONGEST_S, pause, deadline.remaining))
-
-    def leave(self) -> WriteResult:
-        """What was submitted keeps its tickets until it has ended."""
-        if self._ticket:
-            self._peer.tickets.release()
-        self._peer.pending += self._flying
-        cause = f"{self._peer.name}: {LEFT}"
-        return WriteResult(ok=False, settled=not self._flying, calls=self._calls, code="PD4031", cause=cause)
-
-    def _failed(self) -> WriteResult:
-        self._peer.pending += self._flying
-        cause = f"Mooncake failed to write to {self._peer.name} after {time.monotonic() - self._began:.1f} s"
-        return WriteResult(ok=False, settled=False, calls=self._calls, code="PD4011", cause=cause)
