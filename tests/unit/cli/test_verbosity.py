@@ -11,7 +11,7 @@ from pdctl.cli import app
 from pdctl.cli.verbosity import QUIET, USUAL, VERBOSE, level
 
 ROOT = Path(__file__).parents[3]
-ELSEWHERE = {"PATH", "TERM", "PDCTL_API_KEY", "PDCTL_CONTROL_KEY"}
+ELSEWHERE = {"PATH", "TERM", "PDCTL_API_KEY", "PDCTL_CONTROL_KEY", "PDCTL_CORE", "MC_TCP_LANES_PER_PEER"}
 """Read, and the system's own business, or how `up` hands over what the fleet file names."""
 
 

@@ -3,13 +3,10 @@
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Fabric
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
@@ -17,10 +14,10 @@ from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.cost import possible
-from pdctl_transfer.session.bytes.work import pair_plan
 from pdctl_transfer.session.checks import default_check, fallback_fault, own_fault
-from pdctl_transfer.session.drive.client import Address, Routes
+from pdctl_transfer.session.drive.client import Address
 from pdctl_transfer.session.drive.driver import Driver
+from pdctl_transfer.session.drive.finder import Finder
 from pdctl_transfer.session.drive.keeper import Kept
 from pdctl_transfer.session.drive.landing import FEW_SAMPLES, HANDS, Aim
 from pdctl_transfer.session.drive.link import Link
@@ -117,9 +114,8 @@ class _Decode(Driver):
         super().__init__(me, telemetry, HANDS)
         self._aims: dict[Key, Aim] = {}
         self._kept: dict[Peer, Kept] = {}
-        self._routes: dict[Address, Routes] = {}
-        self._answers: dict[Key, tuple[Routes, Any]] = {}
-        self.machine = Receiver(options, self.area.slots, self._chunks, self._unanswered)
+        self._finder = Finder(self.me, self.loop, self.tell)
+        self.machine = Receiver(options, self.area.slots, self._chunks, self._finder.unanswered)
         telemetry.gauge("open_rooms", "Rooms that have not ended", lambda: self.machine.open)
         quarantined = "Requests that have failed and whose buffers may not be used again yet"
         telemetry.gauge("quarantined", quarantined, lambda: self.machine.quarantined)
@@ -145,8 +141,7 @@ class _Decode(Driver):
 
     def leave(self) -> None:
         """See `Driver`."""
-        for routes in self._routes.values():
-            routes.close()
+        self._finder.close()
         for kept in list(self._kept.values()):
             kept.close()
         self._kept.clear()
@@ -161,8 +156,7 @@ class _Decode(Driver):
     def unkept(self, peer: Peer) -> None:
         """See `Keeper`. What the registry said may have changed, too."""
         self._kept.pop(peer, None)
-        for routes in self._routes.values():
-            routes.forget()
+        self._finder.forget()
 
     def linked(self, link: Link) -> None:
         """See `Keeper`."""
@@ -198,9 +192,9 @@ class _Decode(Driver):
                     self._kept[peer] = Kept(self, peer, address)
                 self._kept[peer].want()
             case do.Find():
-                self._find(action)
+                self._finder.find(action)
             case do.Unfind(key=key):
-                self._unfind(key)
+                self._finder.unfind(key)
             case do.Deliver(handle=handle, metadata=metadata):
                 held = self.handles[handle]
                 if isinstance(held, ReceiveHandle):
@@ -211,7 +205,7 @@ class _Decode(Driver):
                     self.telemetry.scattered(key[0], aim.names[rank], kind, seconds)
             case do.Forget(key=key):
                 self._aims.pop(key, None)
-                self._unfind(key)
+                self._finder.unfind(key)
             case _:
                 raise TypeError(f"no action of a receiver: {action}")
 
@@ -273,48 +267,3 @@ class _Decode(Driver):
 
         borrower = (self.me.incarnation, wish.key, wish.rank)
         self.area.wish(borrower, got, siblings=wish.siblings, place=wish.place, near=wish.near)
-
-    # Finding prefill ranks.
-
-    def _find(self, find: do.Find) -> None:
-        self._unfind(find.key)
-        routes = self._routes.get(find.registry)
-        if routes is None:
-            routes = self._routes[find.registry] = Routes(self.loop, find.registry, self.options)
-        answer = partial(self._routed, find.key, routes)
-        self._answers[find.key] = routes, answer
-        routes.find(find.room, answer)
-
-    def _unfind(self, key: Key) -> None:
-        routes, answer = self._answers.pop(key, (None, None))
-        if routes is not None:
-            routes.withdraw(key[0], answer)
-
-    def _routed(self, key: Key, routes: Routes, route: say.Route) -> bool:
-        """True once no further answer is needed."""
-        if route.missing:
-            self.tell(on.Routed(time.monotonic(), key, (), route.missing))
-            return False
-        self._answers.pop(key, None)
-        try:
-            plan = pair_plan(route.manifest, self.me.encoded)
-        except TransferError:  # the handshake judges the pair, and all ranks hear of it
-            served, several = route.ranks, False
-        else:
-            several = plan.prefill.parallel.dp > 1
-            wanted = plan.prefill_ranks(RankId(self.me.rank.pp, self.me.rank.tp))
-            served = tuple(one for one in route.ranks if RankId(one.rank.pp, one.rank.tp) in wanted)
-            if not several:
-                routes.keep(route)
-        targets = tuple(
-            on.Target(RankId(one.rank.pp, one.rank.tp), one.incarnation, (one.host, one.port)) for one in served
-        )
-        self.tell(on.Routed(time.monotonic(), key, targets, changes=several))
-        return True
-
-    def _unanswered(self, registry: Address) -> Failure | None:
-        """Why a registry does not answer."""
-        routes = self._routes.get(registry)
-        if routes is None or not routes.cause:
-            return None
-        return Failure(routes.code, routes.cause, "prefill")

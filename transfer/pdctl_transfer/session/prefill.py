@@ -3,9 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Final
+from collections.abc import Iterable
 
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
@@ -18,13 +16,12 @@ from pdctl_transfer.session.checks import ask_fault, default_check, fallback_fau
 from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.driver import Driver
-from pdctl_transfer.session.drive.jobs import Body
 from pdctl_transfer.session.drive.legwork import LegWork, Partner
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel
 from pdctl_transfer.session.drive.pulse import PULSE, Vital
-from pdctl_transfer.session.drive.stream import stream
+from pdctl_transfer.session.drive.sending import body_of, lanes_of
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.handles import SendHandle, Sent
 from pdctl_transfer.session.identity import Check, Identity, identity
@@ -35,10 +32,6 @@ from pdctl_transfer.session.machine.sender import Sender
 from pdctl_transfer.session.options import Options, Rank
 from pdctl_transfer.session.wire import messages as say
 from pdctl_transfer.telemetry import Telemetry
-
-LANES: Final[Mapping[type, tuple[str, int]]] = {do.Packed: ("packed", 1), do.Prove: ("prove", 1)}
-"""Jobs for one peer that run at once. Of writes one is on the wire, one gathers the next, one ends; a job that packs
-does all that by itself."""
 
 
 class PrefillPeer:
@@ -257,27 +250,10 @@ class _Prefill(Driver):
                 raise TypeError(f"no action of a sender: {action}")
 
     def _start(self, number: int, work: do.Work) -> None:
-        resources = self._writes
         keys = work.legs if isinstance(work, do.Packed) else (work.leg,)  # type: ignore[union-attr]
         legs = [self._legs[key] for key in keys]
-        body: Body
-        match work:
-            case do.Straight(number=n):
-                body = partial(writes.straight, resources, legs[0], n)
-            case do.Sum():
-                body = partial(writes.sum_up, resources, legs[0])
-            case do.Staged(chunk=chunk, base=base):
-                body = partial(writes.staged, resources, legs[0], chunk, base)
-            case do.Packed(number=n):
-                body = partial(stream, resources, legs, n)
-            case do.Prove():
-                body = partial(writes.prove, resources, legs[0])
-            case _:
-                raise TypeError(f"no work of a sender: {work}")
-        kind, most = LANES.get(type(work), ("write", 3))
-        lanes = {f"{kind} {one.partner.hello.incarnation}": most for one in legs}
         seconds = self.options.waiting_s + self.options.transfer_s
-        self.jobs.start(number, [body], keys, lanes=lanes, seconds=seconds)
+        self.jobs.start(number, [body_of(work, self._writes, legs)], keys, lanes=lanes_of(work, legs), seconds=seconds)
 
     def _began(self, leg: LegWork) -> None:
         self.post(on.Began(time.monotonic(), leg.key))

@@ -12,15 +12,16 @@ from pdctl_transfer.session.failure import Failure, State
 from pdctl_transfer.session.machine import actions as do
 from pdctl_transfer.session.machine import events as on
 from pdctl_transfer.session.machine.events import Key, Peer
+from pdctl_transfer.session.machine.linking import Linking
 from pdctl_transfer.session.machine.recent import Recent
 from pdctl_transfer.session.machine.request import Request, Source
-from pdctl_transfer.session.machine.seeking import REMIND_S, Seeking
+from pdctl_transfer.session.machine.seeking import REMIND_S
 from pdctl_transfer.session.machine.settling import REMEMBER_S
 from pdctl_transfer.session.options import Options
 from pdctl_transfer.session.wire import messages as say
 
 
-class Receiver(Seeking):
+class Receiver(Linking):
     """See the module.
 
     slots: of the staging area. chunks: how many staged chunks a source of a request has, once it was asked: in all, or
@@ -35,12 +36,9 @@ class Receiver(Seeking):
         chunks: Callable[[Key, RankId, say.More | None], int | Failure],
         registry: Callable[[tuple[str, int]], Failure | None],
     ) -> None:
-        super().__init__(slots)
-        self._options, self._chunks, self._registry = options, chunks, registry
-        self._rooms: dict[int, Request] = {}
+        super().__init__(options, slots)
+        self._chunks, self._registry = chunks, registry
         self._handles: dict[int, Request] = {}
-        self._broken: dict[Peer, Failure] = {}
-        """Why a peer is not linked."""
         self._over: Recent[Key, Failure | None] = Recent(REMEMBER_S)
         """Requests that ended, for prefill ranks that speak of them late."""
         self._closing: Failure | None = None
@@ -88,58 +86,6 @@ class Receiver(Seeking):
                 self._fired(event.timer)
             case _:
                 self._linked(event)
-
-    # Links.
-
-    def _linked(self, event: on.AnyEvent) -> None:
-        match event:
-            case on.LinkReady(peer=peer):
-                self._ready.add(peer)
-                self._broken.pop(peer, None)
-                self.do(do.Cancel(("peer", peer)))
-                for request in list(self.requests.values()):
-                    for source in [*request.sources.values(), *request.leaving]:
-                        if source.peer == peer:
-                            self._ask(request, source)
-            case on.LinkBroken(peer=peer, failure=failure, closed=closed):
-                self._ready.discard(peer)
-                self._broken[peer] = failure
-                if closed:
-                    self._fail_waiting(peer, failure)
-                else:
-                    self.do(do.Arm(("peer", peer), self.now + self._options.regain_s))
-            case on.LinkFailed(peer=peer, failure=failure) if peer not in self._ready:
-                self._broken.setdefault(peer, failure)
-                for request in self._waiting_for(peer):
-                    self._seek_again(request)
-            case on.LinkRefused(peer=peer, failure=failure) | on.LinkSilent(peer=peer, failure=failure):
-                self._fail_waiting(peer, failure)
-            case on.PeerGone(peer=peer, failure=failure):
-                self._gone(peer, failure)
-
-    def _gone(self, peer: Peer, failure: Failure) -> None:
-        """Its process has ended: who asked it has failed, who had not looks it up again; nothing of it can land."""
-        self._ready.discard(peer)
-        self._broken[peer] = failure
-        self.do(do.Cancel(("peer", peer)))
-        for request in list(self.requests.values()):
-            for source in [*request.sources.values(), *request.leaving]:
-                if source.peer != peer:
-                    continue
-                source.settled = True
-                if request.open and source.asked and not source.done:
-                    self._fail(request, failure)
-                elif request.open and not source.asked:
-                    self._seek_again(request)
-            self._aim_next(request)
-            self._release(request)
-
-    def _waiting_for(self, peer: Peer) -> list[Request]:
-        return [request for request in self._rooms.values() if request.waits_for(peer)]
-
-    def _fail_waiting(self, peer: Peer, failure: Failure) -> None:
-        for request in self._waiting_for(peer):
-            self._fail(request, failure)
 
     def _opened(self, event: on.Opened) -> None:
         key = (event.room, event.attempt)
@@ -335,10 +281,3 @@ class Receiver(Seeking):
                 failure = self._broken.get(peer)
                 if failure is not None:
                     self._fail_asked(peer, failure)
-
-    def _fail_asked(self, peer: Peer, failure: Failure) -> None:
-        """It did not come back in time. Who had not asked it may still wait."""
-        for request in self._waiting_for(peer):
-            source = request.source_of(peer)
-            if source is not None and source.asked:
-                self._fail(request, failure)
