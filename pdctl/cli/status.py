@@ -42,8 +42,23 @@ def _print(status: Any) -> None:
         for one, line in zip(status.units, lines, strict=True):
             calm = one.state == "ready" or status.phase == DOWN
             result("  " + (line if calm else paint(line, "red", sys.stdout)))
+    for line in _ways(status):
+        result(f"  {line}")
     for text in status.notes:
         note(text)
+
+
+def _ways(status: Any) -> list[str]:
+    """A line for each pair of engines that were told of the transfer core, below the units."""
+    rows = [
+        (one.unit, name or way.peer, way.way, way.code, way.reason)
+        for one in status.carried.values()
+        for way, name in one.ways
+    ]
+    if not rows:
+        return []
+    width = width_of(sys.stdout)
+    return fitted(rows, ("pair of", "with", "way", "code", "reason"), ("reason",), width - 2 if width else None)
 
 
 _OWN = ("unit", "state", "pid", "port", "since", "restarts", "last exit")

@@ -39,6 +39,8 @@ class Running(Struct, frozen=True):
     log: Path | None = None
     model: Path | None = None
     """A folder with its model's config on this host, for where its own path is none."""
+    core: str = "engine"
+    """Who was to carry its state: engine, pdctl, auto."""
 
     @property
     def key(self) -> str | None:

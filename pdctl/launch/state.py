@@ -45,6 +45,8 @@ class UnitEntry(Struct, frozen=True):
     """What each of its ports asks for, by purpose: api_key, control_key, secret."""
     engine: str = ""
     """The engine's family, or the router's kind; empty in records of earlier versions."""
+    core: str = "engine"
+    """Who was to carry its state: engine, pdctl, auto."""
 
     @property
     def url(self) -> str:

@@ -34,7 +34,7 @@ def engines_of(loaded: "LoadedFleet") -> Iterator[Running]:
             one = pool.urls[index]
             url, log = parse_url(one.url), _log(loaded, one.log)
             places = dict(_places(pool, index, url.host))
-            yield Running(name, pool.role, engine, str(url), places, pool.api_key_env, log=log)
+            yield Running(name, pool.role, engine, str(url), places, pool.api_key_env, log=log, core=pool.core)
 
 
 def _places(pool: "Pool", index: int, host: str) -> Iterator[tuple[str, tuple[str, int]]]:

@@ -27,7 +27,8 @@ def by_name(name: str) -> RunningFleet:
 def _member(entry: UnitEntry, launcher: LocalLauncher) -> Running:
     places = {purpose: (entry.host, port) for purpose, port in entry.ports.items() if purpose != "http"}
     log = launcher.log(entry.name)
-    return Running(entry.name, entry.role, entry.engine, entry.url, places, entry.key_env, entry.ready_path, log)
+    key, path = entry.key_env, entry.ready_path
+    return Running(entry.name, entry.role, entry.engine, entry.url, places, key, path, log, core=entry.core)
 
 
 def engines_of(loaded: "LoadedFleet") -> Iterator[Running]:
@@ -43,7 +44,7 @@ def engines_of(loaded: "LoadedFleet") -> Iterator[Running]:
                 host, ports = recorded[name].host, recorded[name].ports
             url = f"http://{host}:{ports['http']}" if "http" in ports else None
             places = {purpose: (host, port) for purpose, port in ports.items() if purpose != "http"}
-            yield Running(name, pool.role, engine, url, places, pool.api_key_env)
+            yield Running(name, pool.role, engine, url, places, pool.api_key_env, core=pool.core)
 
 
 def _place(pool: "Pool", index: int) -> tuple[str, dict[str, int]]:

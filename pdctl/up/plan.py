@@ -101,6 +101,7 @@ class FleetPlan:
                 one.instance.pool.api_key_env,
                 _asked_for(one),
                 one.engine.name,
+                one.instance.pool.core,
             )
             for one in self.engines
         )

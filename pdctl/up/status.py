@@ -1,7 +1,8 @@
 """What is true of a fleet now: the recorded state, the process table and the units' own answers, put together."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pdctl.engines.http import answers
@@ -13,6 +14,7 @@ from pdctl.launch.listening import listeners
 from pdctl.launch.local import LocalLauncher
 from pdctl.launch.state import DOWN, UP, FleetFolder, UnitEntry
 from pdctl.running import EXTERNAL, RunningFleet, find
+from pdctl.running.ways import Carried, carried
 from pdctl.up.answered import had_answered, note_answer
 from pdctl.up.opened import PortView, open_to_others, ports_of
 from pdctl.up.parallel import each
@@ -71,6 +73,8 @@ class FleetView:
     launcher: str = "local"
     others: tuple[str, ...] = ()
     """Addresses on the router's list that are none of its engines'."""
+    carried: Mapping[str, Carried] = field(default_factory=dict)
+    """Of engines that were told of the transfer core, by name, which way each of their pairs takes."""
 
     @property
     def ok(self) -> bool:
@@ -90,6 +94,7 @@ class FleetView:
                 notes.append(f"{unit.name}: {unit.heard.why}")
             if unit.heard is not None and unit.heard.hidden:
                 notes.append(f"{unit.name}: not shown: {'; '.join(unit.heard.hidden)}")
+        notes += (note for one in self.carried.values() for note in one.notes)
         if self.others:
             notes.append(f"the router also has {', '.join(self.others[:8])}, which the file does not name")
         if self.busy:
@@ -118,6 +123,7 @@ class FleetView:
                 "ports": [port.document() for port in unit.ports],
                 "url": unit.url or None,
                 "answers": unit.heard.document() if unit.heard is not None else None,
+                "carried": self.carried[unit.name].document() if unit.name in self.carried else None,
             }
             for unit in self.units
         ]
@@ -147,8 +153,15 @@ def status_of(fleet: RunningFleet) -> FleetView:
     if state is None:
         return FleetView(fleet.name, ABSENT, folder.is_locked(), None, (), at=time.time())
     launcher = LocalLauncher(folder.units)
-    units = each(lambda entry: _view(launcher, entry), state.units)
-    return FleetView(fleet.name, state.phase, folder.is_locked(), state.url, tuple(units), state.since, time.time())
+    units = tuple(each(lambda entry: _view(launcher, entry), state.units))
+    busy, ways = folder.is_locked(), _carried(fleet.members, units)
+    return FleetView(fleet.name, state.phase, busy, state.url, units, state.since, time.time(), carried=ways)
+
+
+def _carried(members: Sequence[Running], units: Sequence[UnitView]) -> dict[str, Carried]:
+    """Who was told of the core is asked which way its pairs take; a fleet without such engines is asked nothing."""
+    ready = [unit.name for unit in units if unit.state == READY]
+    return carried(members, ready, lambda call, ones: each(call, ones, AT_ONCE))
 
 
 def _external(fleet: RunningFleet, loaded: "LoadedFleet") -> FleetView:
@@ -162,10 +175,11 @@ def _external(fleet: RunningFleet, loaded: "LoadedFleet") -> FleetView:
     workers = heard[router.name].workers if router is not None else None
     if workers is not None:
         heard = with_routes(members, heard, workers)
-    units = [_heard(one, heard[one.name]) for one in members]
+    units = tuple(_heard(one, heard[one.name]) for one in members)
     url = router.url if router is not None else None
     unknown = others(members, workers or ())
-    return FleetView(fleet.name, EXTERNAL, False, url, tuple(units), None, time.time(), fleet.launcher, unknown)
+    ways = _carried(members, units)
+    return FleetView(fleet.name, EXTERNAL, False, url, units, None, time.time(), fleet.launcher, unknown, ways)
 
 
 def _heard(one: Running, heard: "Heard") -> UnitView:
