@@ -18,6 +18,8 @@ from pdctl.fleet.model import Fleet, Pool
 
 VARIABLE: Final = "PDCTL_CORE"
 OPTIONS: Final = "PDCTL_CORE_OPTIONS"
+SECRET: Final = "PDCTL_TRANSFER_SECRET"
+"""In which sessions of the core take the secret that a fleet's engines share."""
 REGISTRY: Final = "registry"
 """The port at which decode ranks find prefill's, where the engine has none of its own for that."""
 CONNECTOR: Final = "PdctlConnector"
@@ -37,6 +39,11 @@ def all_by_core(fleet: Fleet) -> bool:
     return all(pool.core == "pdctl" for role in SIDES for pool in fleet.pools(role))
 
 
+def has_core(engine: str, pool: Pool) -> bool:
+    """Whether the pool's engines may move state by the core, and so share the fleet's secret."""
+    return pool.role in SIDES and (engine == "reference" or pool.core != "engine")
+
+
 def environment_of(instance: Instance) -> dict[str, str]:
     """What SGLang's plugin is told; nothing where the engine's own path is the only one."""
     if instance.pool.core == "engine":
@@ -49,6 +56,8 @@ def connector_config(instance: Instance) -> dict[str, Any]:
     """The part of vLLM's transfer config that names our connector and says what it is given."""
     transfer = instance.fleet.transfer
     given: dict[str, Any] = {"fabric": transfer.backend, "protocol": transfer.protocol, "session": transfer.session}
+    if transfer.devices and transfer.backend == "mooncake":
+        given["device"] = ",".join(transfer.devices)
     if REGISTRY in instance.ports:
         given = {"registry_host": instance.host, "registry_port": instance.ports[REGISTRY], **given}
     extra = {"pdctl": given}
@@ -85,7 +94,7 @@ def session_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
         where, hint = loaded.where(f"{key}.{name}"), None
         if name == "secret":
             message, code = "a secret in a command line, which everybody on the host can read", "PD0043"
-            hint = "leave it out"
+            hint = f"leave it out: `pdctl up` draws one; or set `env: {{{SECRET}: …}}` on both sides"
         elif name not in known:
             near = get_close_matches(name, known, n=1)
             message, code = "unknown key", "PD0003"

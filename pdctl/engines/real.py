@@ -35,7 +35,7 @@ class RealEngine(Struct, frozen=True, kw_only=True):
     key_variable: str
     signed: tuple[str, ...] = ()
     secret_variable: str | None = None
-    """Their transfers are their own, and take none."""
+    """For the core inside of it; its own transfer takes none."""
     plugins: str
     """The entry point group through which the engine loads the core."""
     packages: Mapping[str, str]

@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pdctl.fleet.pool import Pool
 from pdctl.fleet.sections import (
-    PORTS_TAKEN,
     Core,
     Engine,
     Kind,
@@ -28,7 +27,7 @@ from pdctl.fleet.sections import (
 )
 from pdctl.fleet.urls import host_of
 
-__all__ = ["PORTS_TAKEN", "SCHEMA", "Core", "Engine", "Fleet", "Launcher", "Model", "Pool", "Router", "Transfer"]
+__all__ = ["SCHEMA", "Core", "Engine", "Fleet", "Launcher", "Model", "Pool", "Router", "Transfer"]
 
 SCHEMA = "pdctl.fleet/v1"
 

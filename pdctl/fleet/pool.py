@@ -146,7 +146,11 @@ class Pool(Section):
 
     def port(self, purpose: str, step: int) -> int:
         """The port of the node that is number `step` on its host, for a purpose that `ports` gives."""
-        return self.ports[purpose] + step * PORTS_TAKEN.get(purpose, 1)
+        return self.ports[purpose] + step * self.taken(purpose)
+
+    def taken(self, purpose: str) -> int:
+        """Ports that one engine takes for a purpose, from the first on: the registry has one a data-parallel rank."""
+        return self.dp if purpose == "registry" else PORTS_TAKEN.get(purpose, 1)
 
     def given_ports(self, step: int) -> dict[str, int]:
         """All ports that the file gives to that node."""

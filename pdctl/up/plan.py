@@ -8,7 +8,7 @@ from pdctl.check.by_core import starts_with_core
 from pdctl.derive.flag_tables import connector_of
 from pdctl.engines import adapter
 from pdctl.engines.base import Engine, Instance, Node
-from pdctl.engines.core import CONNECTOR
+from pdctl.engines.core import CONNECTOR, has_core
 from pdctl.engines.refusals import (
     launcher_faults,
     pool_faults,
@@ -20,7 +20,7 @@ from pdctl.engines.refusals import (
 )
 from pdctl.errors import InputError
 from pdctl.fleet.loaded import LoadedFleet
-from pdctl.fleet.model import PORTS_TAKEN, Pool, Router
+from pdctl.fleet.model import Pool, Router
 from pdctl.launch.base import Unit
 from pdctl.launch.state import ROUTER, UnitEntry
 from pdctl.launch.together import together
@@ -131,7 +131,9 @@ class _Planner:
     """Whether the transfer core carries between engines that must know it at their start."""
     book: PortBook = field(default_factory=PortBook)
 
-    def ports(self, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str | None) -> dict[str, int]:
+    def ports(
+        self, pool: Pool | None, name: str, purposes: tuple[str, ...], given: Mapping[str, int], host: str | None
+    ) -> dict[str, int]:
         """Given ports as they are; of the others, those of the last run where the unit has them or can have them.
 
         What an earlier file gave from beyond the range that pdctl chooses from does not stay. `host`: where it
@@ -144,9 +146,10 @@ class _Planner:
         }
         chosen = {purpose: port for purpose in purposes if (port := given.get(purpose) or last.get(purpose))}
         for purpose, port in chosen.items():
-            self.book.take(port, PORTS_TAKEN.get(purpose, 1))
+            self.book.take(port, pool.taken(purpose) if pool else 1)
         return {
-            purpose: chosen.get(purpose) or self.book.free(host, PORTS_TAKEN.get(purpose, 1)) for purpose in purposes
+            purpose: chosen.get(purpose) or self.book.free(host, pool.taken(purpose) if pool else 1)
+            for purpose in purposes
         }
 
     def engine(self, pool: Pool, index: int, engine: Engine) -> EngineUnit:
@@ -184,7 +187,7 @@ class _Planner:
             given = {purpose_of(one, number): port for one, port in pool.given_ports(step).items() if one in opened}
             known_as = tuple(purpose_of(one, number) for one in opened)
             here = address_of(host) if host in LOCAL else None
-            chosen = self.ports(pool.members[index], known_as, given, here)
+            chosen = self.ports(pool, pool.members[index], known_as, given, here)
             of_first = {one: port for one, port in found[0].ports.items() if one in FIRST_NODE} if found else {}
             ports = of_first | dict(zip(opened, chosen.values(), strict=True))
             found.append(Node(address_of(host), ports, devices_of(pool, places, number)))
@@ -193,7 +196,7 @@ class _Planner:
     def shared(self, pool: Pool, engine: Engine) -> dict[str, str]:
         """The fleet's secret, for an engine that moves state and signs what it says. The pool's own `env` wins."""
         variable = engine.secret_variable
-        if variable is None or self.secret is None or pool.role not in ("prefill", "decode"):
+        if variable is None or self.secret is None or not has_core(engine.name, pool):
             return {}
         return {variable: self.secret()}
 
@@ -201,7 +204,7 @@ class _Planner:
         router = self.loaded.fleet.router
         kind = startable(self.loaded)
         given = {"http": router.port} if router.port else {}
-        ports = self.ports(ROUTER, ("http", "metrics"), given, router.host)
+        ports = self.ports(None, ROUTER, ("http", "metrics"), given, router.host)
         sides = {
             role: [
                 Backend(node.url, node.ports.get("bootstrap"))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pdctl.engines.base import Readiness
+from pdctl.engines.core import SECRET
 from pdctl.engines.real import RealEngine
 from pdctl.engines.sglang.command import PROGRAM, command, settled, unread
 from pdctl.engines.sglang.probe import probe
@@ -31,6 +32,7 @@ def _ports(pool: Pool) -> Sequence[str]:
 ADAPTER: Final = RealEngine(
     name="sglang",
     key_variable=VARIABLE,
+    secret_variable=SECRET,
     readiness=Readiness("/health", 1800.0),
     plugins="sglang.srt.plugins",
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api", "mori": "mori", "ascend": "mf_adapter"},

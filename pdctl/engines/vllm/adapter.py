@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pdctl.engines.base import Readiness
-from pdctl.engines.core import REGISTRY
+from pdctl.engines.core import REGISTRY, SECRET
 from pdctl.engines.real import PAIRED, RealEngine
 from pdctl.engines.vllm.command import PROGRAM, command, settled, unread
 from pdctl.engines.vllm.nodes import serves
@@ -38,6 +38,7 @@ def _ports(pool: Pool) -> Sequence[str]:
 ADAPTER: Final = RealEngine(
     name="vllm",
     key_variable="VLLM_API_KEY",
+    secret_variable=SECRET,
     readiness=Readiness("/health", 1800.0),
     plugins="vllm.general_plugins",
     packages={"mooncake": "mooncake.engine", "nixl": "nixl._api"},

@@ -10,6 +10,7 @@ from pdctl.engines.vllm_ascend.command import NAME, command, ports, settled, unr
 ADAPTER: Final = replace(
     VLLM,
     name=NAME,
+    secret_variable=None,
     packages={"mooncake": "mooncake.engine"},
     ports=ports,
     build=command,

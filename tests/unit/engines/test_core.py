@@ -146,6 +146,28 @@ def test_a_side_that_moves_nothing_has_no_word_in_it() -> None:
         refuse(fleet("sglang", {}, roles={"aggregate": {"transfer": {"core": "pdctl"}}}))
 
 
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_engines_with_the_core_share_a_secret_that_no_command_line_shows(engine: str) -> None:
+    """Whoever has it not is no peer. Engines that keep their own transfer are given none."""
+    for core, given in (("pdctl", True), ("auto", True), ("engine", False)):
+        plan = make_plan(fleet(engine, {"core": core}), secret=lambda: "drawn-by-up")
+        for one in plan.engines:
+            assert (one.unit.env.get("PDCTL_TRANSFER_SECRET") == "drawn-by-up") is given
+            assert not any("drawn-by-up" in word for word in one.unit.argv)
+            assert "drawn-by-up" not in str(one.instance)
+
+
+def test_the_registry_has_a_port_for_each_data_parallel_rank() -> None:
+    loaded = fleet("vllm", {"core": "pdctl"}, {"dp": 4, "replicas": 2, "ports": {"registry": 9300}})
+    plan = make_plan(loaded)
+    assert [one.instance.ports["registry"] for one in plan.of("prefill")] == [9300, 9304]
+
+
+def test_vllm_is_told_the_devices_that_the_core_may_use() -> None:
+    made = commands(fleet("vllm", {"core": "pdctl", "protocol": "rdma", "devices": ["mlx5_0", "mlx5_1"]}))
+    assert config(made["decode"])["kv_connector_extra_config"]["pdctl"]["device"] == "mlx5_0,mlx5_1"
+
+
 def test_every_option_of_the_core_may_be_given_but_the_secret() -> None:
     """What a session can be told, a fleet file can say."""
     given = {name: getattr(Options(), name) for name in Options.__struct_fields__ if name != "secret"}
