@@ -114,6 +114,7 @@ def command(
 
 def _of_fleet(path: Path, probe: bool, captured: "Sequence[Facts]", save_facts: Path | None) -> "tuple[Outcome, ...]":
     from pdctl.check.exposed import exposed
+    from pdctl.check.limits import transport_limits
     from pdctl.engines.refusals import refuse
     from pdctl.fleet.load import load_fleet
     from pdctl.preflight.rules import judge
@@ -123,7 +124,7 @@ def _of_fleet(path: Path, probe: bool, captured: "Sequence[Facts]", save_facts: 
     doubts = refuse(loaded)
     snapshot = fleet_snapshot(loaded, captured)
     _save(snapshot, save_facts)
-    outcomes = (*doubts, *judge(snapshot), *exposed(loaded))
+    outcomes = (*doubts, *judge(snapshot), *exposed(loaded), *transport_limits(loaded))
     if not probe:
         return outcomes
     from pdctl.preflight.probe import probe_fleet

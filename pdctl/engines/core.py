@@ -52,6 +52,13 @@ def environment_of(instance: Instance) -> dict[str, str]:
     return {VARIABLE: instance.pool.core, **({OPTIONS: _compact(session)} if session else {})}
 
 
+def said(instance: Instance) -> str:
+    """What vLLM's transfer config comes from, for who reads the command line."""
+    if by_core(instance):
+        return f"{CONNECTOR}: the transfer core carries, NIXL's connector stands by (core: {instance.pool.core})"
+    return f"the engine's own connector, although core: {instance.pool.core} is said; `pdctl check` says why"
+
+
 def connector_config(instance: Instance) -> dict[str, Any]:
     """The part of vLLM's transfer config that names our connector and says what it is given."""
     transfer = instance.fleet.transfer

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pdctl.derive.connectors import extras, mover, read
 from pdctl.engines.base import Command, Instance, Unread
-from pdctl.engines.core import by_core, connector_config, unread_session
+from pdctl.engines.core import by_core, connector_config, said, unread_session
 from pdctl.engines.names import FLAG, naming
 from pdctl.engines.settled import Settled
 from pdctl.engines.vllm.nodes import serves, settled_nodes, spanning
@@ -60,6 +60,8 @@ def command(instance: Instance) -> Command:
     argv += pool.args
     if pool.role in ROLES and given.last(TRANSFER) is None:
         argv += [TRANSFER, json.dumps(transfer_config(instance, cpu), separators=(",", ":"))]
+        if pool.core != "engine":
+            notes.append(said(instance))
     return Command(tuple(argv), with_core(_environment(instance, cpu), pool), tuple(notes))
 
 

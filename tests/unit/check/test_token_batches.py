@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from pdctl.check.limits import transport_limits
 from pdctl.check.run import Options, check_fleet
+from pdctl_transfer.rules import Finding, Skipped
 from tests.unit.check.test_ways import fleet
 
 QUEUED, WAITING = "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER", "MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER"
@@ -99,3 +101,12 @@ def test_a_chunk_of_unknown_size_is_not_passed_over(tmp_path: Path) -> None:
     loaded = fleet(tmp_path, "llama31_70b", "sglang", TCP, {"attn_tp": 1, **args}, {"attn_tp": 2})
     report = check_fleet(loaded, Options())
     assert [pair.verdict for pair in report.pairs] == ["unknown"]
+
+
+def test_preflight_says_it_as_well(tmp_path: Path) -> None:
+    loaded = fleet(tmp_path, "llama31_70b", "sglang", TCP, {"attn_tp": 1}, {"attn_tp": 2})
+    assert [one.code for one in transport_limits(loaded) if isinstance(one, Finding)] == ["PD1060"]
+    by_core = fleet(tmp_path, "llama31_70b", "sglang", {**TCP, "core": "pdctl"}, {"attn_tp": 1}, {"attn_tp": 2})
+    assert list(transport_limits(by_core)) == []
+    (tmp_path / "llama31_70b/config.json").unlink()
+    assert [type(one) for one in transport_limits(loaded)] == [Skipped]

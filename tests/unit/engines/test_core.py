@@ -102,6 +102,7 @@ def test_vllm_keeps_its_own_connector_on_both_sides_unless_both_are_ours(words: 
 def test_the_plan_may_decide_against_the_core() -> None:
     made = commands(fleet("vllm", {"core": "pdctl"}), by_core=False)
     assert {config(one)["kv_connector"] for one in made.values()} == {"MooncakeConnector"}
+    assert all("`pdctl check` says why" in " ".join(one.notes) for one in made.values())
 
 
 def test_a_producer_has_a_port_for_its_registry_only_where_it_may_need_one() -> None:

@@ -15,6 +15,8 @@ PAIRS = {
     "deepseek-wide": 10,
     "llama-vllm-nixl": 2,
     "external": 2,
+    "sglang-core": 1,
+    "vllm-core": 1,
 }
 
 
