@@ -19,7 +19,7 @@ def judge(prefill: Manifest, decode: Manifest) -> Refusal | None:
 
 def refusal(found: Iterable[Outcome]) -> Refusal | None:
     """What the errors among these outcomes come to."""
-    errors = [outcome for outcome in found if isinstance(outcome, Finding) and _is_error(outcome)]
+    errors = [outcome for outcome in found if isinstance(outcome, Finding) and refused(outcome)]
     if not errors:
         return None
     first, *others = errors
@@ -37,7 +37,8 @@ def judge_sizes(prefill: Mapping[str, Any], decode: Manifest) -> Refusal | None:
     return None
 
 
-def _is_error(finding: Finding) -> bool:
+def refused(finding: Finding) -> bool:
+    """Whether a finding is an error."""
     return finding.severity == "error" or (finding.severity is None and finding.code not in NOT_ERRORS)
 
 

@@ -41,7 +41,7 @@ def _wrap_factory() -> None:
 
     def get_connector_class(config: Any) -> Any:
         found = known(config)
-        _wrap_connector(found)
+        wrap_connector(found)
         return found
 
     if not getattr(known, "_pdctl", False):
@@ -50,7 +50,7 @@ def _wrap_factory() -> None:
 
 
 @guarded(None)
-def _wrap_connector(connector: type) -> None:
+def wrap_connector(connector: type) -> None:
     """By the modules of its bases, so that an operator's own subclass is hooked as well."""
     for base in connector.__mro__:
         if base.__module__ in _CONNECTORS:
@@ -60,38 +60,47 @@ def _wrap_connector(connector: type) -> None:
 @guarded(None)
 def export(worker: Any) -> None:
     """Build the manifest of what this worker has registered."""
+    backend = "mooncake" if type(worker).__module__.startswith(vllm_mooncake.MODULE) else "nixl"
+    side = side_of(worker, backend)
+    state.telemetry = Telemetry(side.role, f"pp{side.pp_rank}tp{worker.tp_rank}", EVENTS)
+    state.manifest = manifest(worker.kv_cache_config.kv_cache_groups, side)
+
+
+def side_of(worker: Any, backend: str) -> Side:
+    """What the engine of a connector's worker knows beside its caches: of its `vllm_config` and `use_mla`."""
     config = worker.vllm_config
     model, parallel, cache = config.model_config, config.parallel_config, config.cache_config
-    role: Role = "decode" if str(config.kv_transfer_config.kv_role) == "kv_consumer" else "prefill"
     names = model.served_model_name
     name = str(names[0] if isinstance(names, list) else names).rstrip("/").rsplit("/", 1)[-1]
     text = model.hf_text_config.to_dict()
-    backend = "mooncake" if type(worker).__module__.startswith(vllm_mooncake.MODULE) else "nixl"
-    pp_rank = _pp_rank() if parallel.pipeline_parallel_size > 1 else 0
-    state.telemetry = Telemetry(role, f"pp{pp_rank}tp{worker.tp_rank}", EVENTS)
-    state.manifest = manifest(
-        worker.kv_cache_config.kv_cache_groups,
-        Side(
-            role=role,
-            version=_version(),
-            model=stated.model(name, text.get("model_type"), str(model.model), getattr(model, "hf_overrides", None)),
-            backend=backend,
-            backend_version=backend_version(backend),
-            parallel=Parallel(
-                attn_tp=parallel.tensor_parallel_size,
-                pp=parallel.pipeline_parallel_size,
-                dp=parallel.data_parallel_size,
-            ),
-            pp_rank=pp_rank,
-            layers=tuple(model.get_layers_start_end_indices(parallel)),
-            kv_heads=model.get_total_num_kv_heads(),
-            page_size=cache.block_size,
-            kv_cache_dtype=str(cache.cache_dtype),
-            kv_layout=None if worker.use_mla else layout_name(cache.get_resolved_kv_cache_layout().name),
-            config=text,
-            settings=stated.of_vllm(config, worker),
+    role: Role = "decode" if str(config.kv_transfer_config.kv_role) == "kv_consumer" else "prefill"
+    return Side(
+        role=role,
+        version=_version(),
+        model=stated.model(name, text.get("model_type"), str(model.model), getattr(model, "hf_overrides", None)),
+        backend=backend,
+        backend_version=backend_version(backend),
+        parallel=Parallel(
+            attn_tp=parallel.tensor_parallel_size,
+            pp=parallel.pipeline_parallel_size,
+            dp=parallel.data_parallel_size,
         ),
+        pp_rank=_pp_rank() if parallel.pipeline_parallel_size > 1 else 0,
+        layers=tuple(model.get_layers_start_end_indices(parallel)),
+        kv_heads=model.get_total_num_kv_heads(),
+        page_size=cache.block_size,
+        kv_cache_dtype=str(cache.cache_dtype),
+        kv_layout=None if worker.use_mla else layout_name(cache.get_resolved_kv_cache_layout().name),
+        config=text,
+        settings=stated.of_vllm(config, worker),
     )
+
+
+def tp_rank() -> int:
+    """This worker's rank in its tensor parallel group."""
+    from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
+
+    return int(get_tensor_model_parallel_rank())
 
 
 def _pp_rank() -> int:

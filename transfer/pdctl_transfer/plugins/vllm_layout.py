@@ -58,8 +58,7 @@ def manifest(groups: Sequence[Any], side: Side) -> Manifest:
     for group in groups:
         for name in group.layer_names:
             spec = _spec_of(group.kv_cache_spec, name)
-            kind, entries = _entries(layer_of(name), spec, side)
-            pools.setdefault(kind, []).extend(entries)
+            pools.setdefault(kind_of(spec), []).extend(entries_of(layer_of(name), spec, side))
     spaces = {"kv": "page", "swa": "window_page", "mamba": "slot"}
     order = {"conv": 0, "temporal": 1}
     components = tuple(
@@ -126,18 +125,26 @@ def _spec_of(spec: Any, name: str) -> Any:
     return spec.kv_cache_specs[name] if hasattr(spec, "kv_cache_specs") else spec
 
 
-def _entries(layer: int | None, spec: Any, side: Side) -> tuple[str, list[Entry]]:
+def kind_of(spec: Any) -> str:
+    """`kv`, `swa` with a window, `mamba` for a recurrent state."""
     if hasattr(spec, "shapes"):
-        return "mamba", list(_recurrent(layer, spec, side))
+        return "mamba"
+    mla = type(spec).__name__.startswith("MLA")
+    return "swa" if not mla and getattr(spec, "sliding_window", None) else "kv"
+
+
+def entries_of(layer: int | None, spec: Any, side: Side) -> list[Entry]:
+    """What one layer's cache is."""
+    if hasattr(spec, "shapes"):
+        return list(_recurrent(layer, spec, side))
     length = int(spec.real_page_size_bytes if hasattr(spec, "real_page_size_bytes") else spec.page_size_bytes)
     if type(spec).__name__.startswith("MLA"):
-        return "kv", [
+        return [
             Entry(layer, "latent", "replicated", spec.block_size, (Group(1, 1),), length // spec.block_size, length)
         ]
     outer = 1 if side.kv_layout == "hnd" else int(spec.block_size)
     inner = length // (outer * int(spec.num_kv_heads))
-    entry = Entry(layer, "kv", "split", outer, (Group(side.kv_heads, 1),), inner, length)
-    return ("swa" if getattr(spec, "sliding_window", None) else "kv"), [entry]
+    return [Entry(layer, "kv", "split", outer, (Group(side.kv_heads, 1),), inner, length)]
 
 
 def _recurrent(layer: int | None, spec: Any, side: Side) -> Iterable[Entry]:

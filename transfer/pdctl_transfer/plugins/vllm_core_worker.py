@@ -1,0 +1,197 @@
+"""The connector's half in each of vLLM's workers: a peer of the transfer core over the worker's own caches.
+
+A worker says that a request is over only once its blocks may be used again. vLLM keeps them until all workers have said
+so, also of a request that failed or was aborted: it keeps the core's quarantine, and has no timeout that ends it.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from pdctl_transfer.errors import TransferError
+from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.layout.manifest import Transfer
+from pdctl_transfer.plugins import vllm as plugin
+from pdctl_transfer.plugins.guard import guarded
+from pdctl_transfer.plugins.versions import backend_version
+from pdctl_transfer.plugins.vllm_core_ids import Kind
+from pdctl_transfer.plugins.vllm_core_layout import check, held, storages
+from pdctl_transfer.plugins.vllm_core_scheduler import Address, Load, Orders, Send
+from pdctl_transfer.plugins.vllm_core_settings import Settings
+from pdctl_transfer.plugins.vllm_core_stats import Counts
+from pdctl_transfer.plugins.vllm_state import state
+from pdctl_transfer.region import CPU
+from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank
+from pdctl_transfer.session.life import Handle
+
+log = logging.getLogger("vllm.pdctl")
+
+
+class Ended(NamedTuple):
+    """Requests whose blocks are free again since the last step; of the received ones those that failed."""
+
+    sent: set[str]
+    received: set[str]
+    failed: set[str]
+
+
+class Holding(Struct):
+    """Blocks of a request on prefill. engine: its own connector holds them out as well, and has not let go."""
+
+    handle: Handle
+    engine: bool
+
+
+class CoreWorker:
+    """What `PdctlConnector` does in a worker.
+
+    worker: the engine as the plugin's export wants it. drop: let the engine's own connector forget a request that it
+    holds out.
+    """
+
+    def __init__(
+        self, settings: Settings, kinds: Sequence[Kind], rank: Rank, worker: Any, drop: Callable[[str], object]
+    ) -> None:
+        self._settings, self._kinds, self._rank, self._worker = settings, tuple(kinds), rank, worker
+        self._drop = drop
+        self._options = settings.options()
+        self._make: Any = None
+        self._peer: Any = None
+        self._fabric: Fabric | None = None
+        self._holds: dict[str, Holding] = {}
+        self._loads: dict[str, Handle] = {}
+        self._broken: set[str] = set()
+        """Loads that could not even be begun."""
+        self._declined: list[Handle] = []
+        self.counts = Counts()
+
+    def register(self, caches: Mapping[str, Any], groups: Sequence[Any], num_blocks: int) -> None:
+        """Take the engine's caches, one tensor a layer. Raises TransferError where the core cannot move them, or a
+        fabric does not start."""
+        settings = self._settings
+        plugin.export(self._worker)
+        side = plugin.side_of(self._worker, settings.fabric)
+        if state.manifest is None:
+            raise TransferError("the layout of its caches could not be read", code="PD3147")
+        version = backend_version(settings.fabric)
+        transfer = Transfer(settings.fabric, version)
+        mine = held(state.manifest, side, self._kinds, groups, caches, num_blocks, transfer)
+        fabric = self._fabric = _fabric(settings, self._options.host)
+        for base, nbytes in storages(mine.tensors):
+            fabric.register(base, nbytes)
+        copier = None
+        if any(region.where != CPU for region in mine.regions):
+            from pdctl_transfer.session.bytes.torch_copier import TorchCopier
+
+            copier = TorchCopier(mine.regions, mine.tensors)
+        if side.role == "prefill":
+            self._make = lambda registry: PrefillPeer(
+                mine.manifest,
+                self._rank,
+                mine.regions,
+                fabric,
+                registry=registry,
+                options=self._options,
+                check=check,
+                copier=copier,
+            )
+        else:
+            self._adopt(
+                DecodePeer(mine.manifest, self._rank, mine.regions, fabric, self._options, check=check, copier=copier)
+            )
+
+    @guarded(None)
+    def follow(self, orders: Orders) -> None:
+        """Begin what the scheduler wants in this step. Blocks to send are computed by now, blocks to load are free."""
+        if self._peer is None and self._make is not None and orders.registry is not None:
+            self._adopt(self._make(orders.registry))
+        for request, send in orders.send.items():
+            self._send(request, send)
+        for request, load in orders.load.items():
+            self._load(request, load)
+        for request, reason in orders.abort.items():
+            if request in self._loads:
+                self._loads[request].abort(reason)
+        for room, registry, reason in orders.decline:
+            self._decline(room, registry, reason)
+
+    def ended(self, taken: Collection[str] = (), lapsed: Collection[str] = ()) -> Ended:
+        """What has ended since it was asked last. taken: what the engine's own connector says was read from here;
+        lapsed: of that, what nobody read in time. Of a request that both hold out only the last word counts."""
+        found = Ended(set(), set(self._broken), set(self._broken))
+        self._broken.clear()
+        for request in taken:
+            holding = self._holds.get(request)
+            if holding is None:
+                found.sent.add(request)
+                continue
+            holding.engine = False
+            if request not in lapsed:
+                holding.handle.withdraw("decode took it by the engine's own way")
+        for request, holding in list(self._holds.items()):
+            if holding.handle.reusable and self._let_go(request, holding):
+                del self._holds[request]
+                self._over(request, holding.handle)
+                found.sent.add(request)
+        for request, handle in list(self._loads.items()):
+            if handle.reusable:
+                del self._loads[request]
+                self._over(request, handle)
+                found.received.add(request)
+                if handle.state != "confirmed":
+                    found.failed.add(request)
+        self._declined = [handle for handle in self._declined if not handle.reusable]
+        return found
+
+    def close(self) -> None:
+        """Fail what is open. Memory that others may still write to stays registered with the fabric."""
+        left = self._peer.close() if self._peer is not None else True
+        if left and self._fabric is not None:
+            self._fabric.close()
+
+    def _adopt(self, peer: Any) -> None:
+        self._peer = peer
+        state.telemetry = peer.telemetry
+
+    def _let_go(self, request: str, holding: Holding) -> bool:
+        """Whether the engine's own connector holds the blocks no more. A room that decode never asked for may still be
+        read by the engine's way, until its own lease ends."""
+        asked = "waiting" in holding.handle.life.reached or holding.handle.state == "withdrawn"
+        if holding.engine and asked:
+            self._drop(request)
+            holding.engine = False
+        return not holding.engine
+
+    def _over(self, request: str, handle: Handle) -> None:
+        self.counts.over(handle)
+        if handle.state == "failed" and handle.failure is not None:
+            code, cause, side = handle.failure.code, handle.failure.cause, handle.failure.side
+            log.error("pdctl: %s (%s): request %s: %s", code, side, request, cause)
+
+    @guarded(None)
+    def _send(self, request: str, send: Send) -> None:
+        handle = self._peer.open(send.room)
+        self._holds[request] = Holding(handle, send.engine)
+        handle.send(send.ids)
+
+    @guarded(None)
+    def _load(self, request: str, load: Load) -> None:
+        self._broken.add(request)
+        self._loads[request] = self._peer.open(load.room, load.registry, load.ids, skip=load.skip)
+        self._broken.discard(request)
+
+    @guarded(None)
+    def _decline(self, room: int, registry: Address, reason: str) -> None:
+        self._declined.append(self._peer.decline(room, registry, reason))
+
+
+def _fabric(settings: Settings, host: str) -> Fabric:
+    if settings.fabric == "nixl":
+        from pdctl_transfer.fabric.nixl import NixlFabric
+
+        return NixlFabric(settings.protocol)
+    from pdctl_transfer.fabric.mooncake import MooncakeFabric
+
+    return MooncakeFabric(host, settings.protocol, settings.device)
