@@ -10,6 +10,7 @@ import torch
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plugins.vllm_core_ids import Kind, chosen, kinds
 from pdctl_transfer.plugins.vllm_core_scheduler import ROOM, room_of
+from pdctl_transfer.plugins.vllm_state import Way, state
 from tests.unit.engines.vllm_engine import (
     BLOCKS,
     HEADS,
@@ -220,6 +221,7 @@ def test_an_aborted_load_is_given_up_and_its_blocks_come_back(engine: Made) -> N
     prefill.workers[0].follow(orders)
 
 
+@pytest.mark.code("PD3150")
 def test_two_ways_are_offered_and_the_blocks_reported_once(engine: Made) -> None:
     """By the core: the engine's own connector is made to forget them. By NIXL: the room is withdrawn."""
     prefill, decode = engine("kv_producer", dense(1)), engine("kv_consumer", dense(1))
@@ -227,11 +229,13 @@ def test_two_ways_are_offered_and_the_blocks_reported_once(engine: Made) -> None
     decode.scheduler.allocated(one, [[1]], TOKENS)
     assert finish(prefill, decode)[0] == [{"by core"}]
     assert prefill.dropped == ["by core"]
+    assert state.ways["decode"] == Way("decode", "core")
     handed(prefill, "by nixl", TOKENS, [[7]], engine=True)
     assert prefill.step()[0].sent == set()
     sent = prefill.step(taken=["by nixl"])[0].sent
     steps(until=lambda: bool(sent.update(prefill.step()[0].sent) or sent))
     assert sent == {"by nixl"}
+    assert (state.ways["decode"].way, state.ways["decode"].code) == ("engine", "PD3150")
     assert prefill.step(taken=["of the engine alone"])[0].sent == {"of the engine alone"}
     assert prefill.dropped == ["by core"]
 

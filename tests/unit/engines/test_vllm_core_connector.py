@@ -1,13 +1,14 @@
 """`PdctlConnector` over stand-ins of vLLM's classes: who is asked, what it is when ours may not be, what it counts."""
 
+import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.plugins import vllm as plugin
 from pdctl_transfer.plugins import vllm_core, vllm_core_connector, vllm_core_engine, vllm_core_shape
 from pdctl_transfer.plugins.vllm_core_connector import Connector
 from pdctl_transfer.plugins.vllm_core_in_scheduler import Said
@@ -100,9 +101,12 @@ def test_decode_takes_the_cores_way_where_it_is_offered(beside: None) -> None:
     assert decode.get_num_new_matched_tokens(one, 0) == (32, True)
     decode.update_state_after_alloc(one, SimpleNamespace(get_block_ids=lambda: ([4],)), 32)
     assert decode._engine.connector.asked == []
-    assert decode.build_connector_meta(None).load["d"].room == 5
+    orders = decode.build_connector_meta(None)
+    assert orders.load["d"].room == 5
+    assert [(way.peer, way.way) for way in orders.ways] == [("127.0.0.1:1", "core")]
 
 
+@pytest.mark.code("PD3149")
 def test_decode_takes_nixls_way_where_prefill_has_no_core(beside: None) -> None:
     decode = made("kv_consumer")
     one = request("d", 32, do_remote_prefill=True, **READABLE)
@@ -111,7 +115,10 @@ def test_decode_takes_nixls_way_where_prefill_has_no_core(beside: None) -> None:
     decode.update_state_after_alloc(one, None, 7)
     asked = ["on_new_request", "get_num_new_matched_tokens", "update_state_after_alloc"]
     assert decode._engine.connector.asked == asked
-    assert decode.build_connector_meta(None).load == {}
+    orders = decode.build_connector_meta(None)
+    assert orders.load == {}
+    assert [(way.peer, way.way, way.code) for way in orders.ways] == [("h:1", "engine", "PD3149")]
+    assert decode.build_connector_meta(None).ways == []
 
 
 def test_a_worker_whose_core_moves_nothing_turns_the_cores_way_off(producer: Any) -> None:
@@ -134,6 +141,32 @@ def test_what_the_core_does_not_know_goes_by_nixl(beside: None, wrong: dict[str,
     with pytest.raises(TransferError) as caught:  # and without NIXL beside it the engine does not start
         made(pdctl={"fallback": False}, **wrong)
     assert caught.value.code == "PD3147"
+
+
+def test_a_decode_whose_core_moves_nothing_says_why(beside: None) -> None:
+    decode = made("kv_consumer", pipeline_parallel_size=2)
+    one = request("d", 32, do_remote_prefill=True, **ROOMED, **READABLE)
+    decode.update_state_after_alloc(one, None, 7)
+    (way,) = decode.build_connector_meta(None).ways
+    assert (way.way, way.code, way.reason) == ("engine", "PD3147", "pipeline_parallel_size is 2")
+
+
+def test_what_vllm_prepares_for_nixl_by_name_it_prepares_for_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as the order in which a recurrent window is kept on CPU, which NIXL's connector needs."""
+
+    class KVTransferConfig(SimpleNamespace):
+        def has_connector(self, name: str) -> bool:
+            return bool(self.kv_connector == name)
+
+    for name in ("vllm", "vllm.config", "vllm.config.kv_transfer"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["vllm.config.kv_transfer"].KVTransferConfig = KVTransferConfig  # type: ignore[attr-defined]
+    for _ in range(2):
+        plugin._wrap_names()
+    ours = KVTransferConfig(kv_connector="PdctlConnector")
+    assert ours.has_connector("NixlConnector")
+    assert not ours.has_connector("MooncakeConnector")
+    assert not KVTransferConfig(kv_connector="MooncakeConnector").has_connector("NixlConnector")
 
 
 def test_nixls_worker_forgets_what_the_core_took(beside: None) -> None:
@@ -293,20 +326,41 @@ def test_figures_of_nixls_connector_stand_beside_them() -> None:
     assert stats.to_dict() == stats.data
 
 
+class Metric:
+    """A counter or a histogram of Prometheus'."""
+
+    seen: ClassVar[dict[tuple[Any, ...], float]] = {}
+
+    def __init__(self, name: str, labelnames: list[str], **_: Any) -> None:
+        self.name, self.count, self.given = name, len(labelnames), ()
+
+    def labels(self, *values: str) -> "Metric":
+        assert len(values) == self.count
+        self.given = values
+        return self
+
+    def inc(self, value: float) -> None:
+        key = (self.name, *self.given)
+        self.seen[key] = self.seen.get(key, 0.0) + value
+
+    def observe(self, _: float) -> None:
+        self.inc(1.0)
+
+
 def test_prometheus_counts_outcomes_and_codes() -> None:
-    registry = CollectorRegistry()
-    types = {
-        Counter: lambda **given: Counter(**given, registry=registry),
-        Histogram: lambda **given: Histogram(**given, registry=registry),
-    }
-    theirs = SimpleNamespace(observe=lambda data, engine: seen.append((data, engine)))
+    Metric.seen.clear()
+    types = {type("Counter", (), {}): Metric, type("Histogram", (), {}): Metric, type("Gauge", (), {}): None}
     seen: list[Any] = []
+    theirs = SimpleNamespace(observe=lambda data, engine: seen.append((data, engine)))
     prom = Prom(types, ["engine"], {0: ["0"]}, theirs)
     prom.observe({CORE: counts(), ENGINE: {"n": 1}}, 0)
-    text = generate_latest(registry).decode()
-    assert 'vllm:pdctl_transfers_total{engine="0",outcome="confirmed"} 2.0' in text
-    assert 'vllm:pdctl_transfer_failures_total{code="PD4004",engine="0"} 1.0' in text
-    assert 'vllm:pdctl_transfer_seconds_count{engine="0"} 2.0' in text
+    assert Metric.seen == {
+        ("vllm:pdctl_transfers", "0", "confirmed"): 2.0,
+        ("vllm:pdctl_transfers", "0", "withdrawn"): 1.0,
+        ("vllm:pdctl_transfers", "0", "failed"): 1.0,
+        ("vllm:pdctl_transfer_failures", "0", "PD4004"): 1.0,
+        ("vllm:pdctl_transfer_seconds", "0"): 2.0,
+    }
     assert seen == [({"n": 1}, 0)]
 
 

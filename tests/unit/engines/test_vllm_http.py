@@ -1,4 +1,4 @@
-"""The two routes on vLLM's HTTP port, with the engine behind them as a stand-in."""
+"""The routes on vLLM's HTTP port, with the engine behind them as a stand-in."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from pdctl.engines.builtin_models import CONFIGS
 from pdctl_transfer.layout.read import decode_manifest, encode_manifest
 from pdctl_transfer.plugins import vllm, vllm_nixl
 from pdctl_transfer.plugins.vllm_http import METHOD, Endpoint
-from pdctl_transfer.plugins.vllm_state import State, state
+from pdctl_transfer.plugins.vllm_state import PEERS, State, Way, state
 from pdctl_transfer.telemetry import Tally, Telemetry
 
 WHOLE = derive(Request(engine="vllm", role="decode", config=CONFIGS["tiny-llama"], page_size=128, pp=2)).manifest
@@ -69,6 +69,32 @@ def test_events_say_their_rank_and_go_on_after_a_serial_number() -> None:
     assert http.get("/pdctl/events?after=x").status_code == 400
 
 
+def test_ways_are_told_once_a_peer() -> None:
+    def one(*ways: dict[str, str]) -> Callable[[int], str]:
+        return lambda _: json.dumps({"layout": None, "events": [], "ways": ways})
+
+    core = {"peer": "a:1", "way": "core", "code": "", "reason": ""}
+    other = {"peer": "b:1", "way": "engine", "code": "PD3149", "reason": "no room"}
+    assert client(Engine(one(core), one(core, other))).get("/pdctl/ways").json() == [core, other]
+    assert client(Engine(rank(None))).get("/pdctl/ways").json() == []
+
+
+def test_a_way_is_said_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    """In the log once, and the last one counts; of too many peers the oldest is forgotten."""
+    caplog.set_level("INFO")
+    one = State()
+    for way in (Way("a:1", "core"), Way("a:1", "core"), Way("a:1", "engine", "PD3149", "no room")):
+        one.went(way)
+    assert [record.args for record in caplog.records] == [
+        ("a:1", "core", "", ""),
+        ("a:1", "engine", "PD3149", "no room"),
+    ]
+    for port in range(PEERS):
+        one.went(Way(f"b:{port}", "core"))
+    assert len(one.ways) == PEERS
+    assert "a:1" not in one.ways
+
+
 def test_a_worker_reports_what_its_process_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "manifest", WHOLE)
     monkeypatch.setattr(state, "telemetry", Telemetry("decode", "pp0tp0", 4))
@@ -76,7 +102,10 @@ def test_a_worker_reports_what_its_process_knows(monkeypatch: pytest.MonkeyPatch
     shown = json.loads(vllm.report(None, 0))
     assert decode_manifest(json.dumps(shown["layout"]).encode(), "test") == WHOLE
     assert [(event["request"], event["data"]["blocks"]) for event in shown["events"]] == [("r", 2)]
-    assert json.loads(vllm.report(None, 1))["events"] == []
+    monkeypatch.setattr(state, "ways", {"a:1": Way("a:1", "core")})
+    later = json.loads(vllm.report(None, 1))
+    assert later["events"] == []
+    assert later["ways"] == [{"peer": "a:1", "way": "core", "code": "", "reason": ""}]
 
 
 def test_a_read_over_nixl_is_an_event_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:

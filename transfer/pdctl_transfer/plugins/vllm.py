@@ -11,7 +11,7 @@ from msgspec import Raw, json
 
 from pdctl_transfer.layout.manifest import Parallel, Role
 from pdctl_transfer.layout.read import encode_manifest
-from pdctl_transfer.plugins import stated, vllm_http, vllm_mooncake, vllm_nixl
+from pdctl_transfer.plugins import stated, vllm_http, vllm_mooncake, vllm_nixl, wrap
 from pdctl_transfer.plugins.guard import enabled, guarded
 from pdctl_transfer.plugins.versions import backend_version
 from pdctl_transfer.plugins.vllm_layout import Side, layout_name, manifest
@@ -24,11 +24,15 @@ _CONNECTORS: Final = {
     f"{vllm_mooncake.MODULE}.mooncake_connector": vllm_mooncake.hook,
 }
 
+OURS: Final = "PdctlConnector"
+NIXLS: Final = "NixlConnector"
+
 
 def register() -> None:
     """Called by vLLM at the start of each process, possibly more than once."""
     if enabled():
         _wrap_factory()
+        _wrap_names()
         vllm_http.install(report)
 
 
@@ -47,6 +51,18 @@ def _wrap_factory() -> None:
     if not getattr(known, "_pdctl", False):
         get_connector_class._pdctl = True  # type: ignore[attr-defined]
         KVConnectorFactory.get_connector_class = staticmethod(get_connector_class)
+
+
+@guarded(None)
+def _wrap_names() -> None:
+    """Ours holds NIXL's connector, so whatever vLLM prepares for that one, asking by its name, it prepares for ours."""
+    from vllm.config.kv_transfer import KVTransferConfig
+
+    def has_connector(original: Any, config: Any, name: str) -> bool:
+        ours = config.kv_connector == OURS and name == NIXLS
+        return ours or bool(original(config, name))
+
+    wrap.instead(KVTransferConfig, "has_connector", has_connector)
 
 
 @guarded(None)
@@ -115,8 +131,9 @@ def _version() -> str:
     return str(vllm.__version__).partition("+")[0]
 
 
-@guarded('{"events":[]}')
+@guarded('{"events":[],"ways":[]}')
 def report(_: Any, after: int = 0) -> str:
     """What this worker's process knows, for `vllm_http`."""
     layout = None if state.manifest is None else Raw(encode_manifest(state.manifest))
-    return json.encode({"layout": layout, "events": state.telemetry.events(after)}).decode()
+    ways = list(state.ways.values())
+    return json.encode({"layout": layout, "events": state.telemetry.events(after), "ways": ways}).decode()

@@ -40,6 +40,7 @@ class Connector(InScheduler, InWorker):
         self._worker: CoreWorker | None = None
         self._registry: Registry | None = None
         self._fault = ""
+        self._ways = []
         try:
             understood = _kinds(vllm_config, kv_cache_config)
             if role.name == "SCHEDULER":

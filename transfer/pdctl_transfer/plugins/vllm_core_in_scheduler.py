@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pdctl_transfer.plugins.vllm_core_engine import EngineWay
 from pdctl_transfer.plugins.vllm_core_scheduler import CoreScheduler, Orders, room_of
+from pdctl_transfer.plugins.vllm_state import Way
 
 log = logging.getLogger("vllm.pdctl")
 
@@ -25,6 +26,8 @@ class InScheduler:
     _engine: EngineWay
     _core: CoreScheduler | None
     _caches: Any
+    _fault: str
+    _ways: list[Way]
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         """All that are transferred: a group left out would be zeroed while it is written."""
@@ -49,12 +52,16 @@ class InScheduler:
         """A request has its blocks."""
         if self._core is not None and self._by_core(request):
             self._core.allocated(request, blocks.get_block_ids(), num_external_tokens)
-        else:
-            self._engine.connector.update_state_after_alloc(request, blocks, num_external_tokens)
+            return
+        if num_external_tokens > 0:
+            self._ways.append(self._by_engine(request))
+        self._engine.connector.update_state_after_alloc(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Orders:
         """What the workers are to do in this step."""
         orders = self._core.orders() if self._core is not None else Orders()
+        orders.ways += self._ways
+        self._ways = []
         orders.engine = self._engine.connector.build_connector_meta(scheduler_output)
         return orders
 
@@ -95,7 +102,8 @@ class InScheduler:
         """What the workers said at their start."""
         faults = sorted({said.fault for said in metadata.values() if said.fault})
         if faults and self._core is not None:
-            log.error("pdctl: the core moves nothing here, NIXL does: %s", "; ".join(faults))
+            self._fault = "; ".join(faults)
+            log.error("pdctl: the core moves nothing here, NIXL does: %s", self._fault)
             self._core = None
         theirs = {rank: said.engine for rank, said in metadata.items() if said.engine is not None}
         if theirs:
@@ -103,3 +111,12 @@ class InScheduler:
 
     def _by_core(self, request: Any) -> bool:
         return self._core is not None and room_of(request.kv_transfer_params) is not None
+
+    def _by_engine(self, request: Any) -> Way:
+        """Why decode takes a request by the engine's own connector."""
+        params = request.kv_transfer_params
+        peer = f"{params.get('remote_host')}:{params.get('remote_port')}"
+        if self._core is None:
+            code, _, reason = self._fault.partition(": ")
+            return Way(peer, "engine", code, reason)
+        return Way(peer, "engine", "PD3149", "prefill offers no room of the core's")

@@ -9,6 +9,7 @@ from pdctl_transfer.plugins.vllm_core_in_scheduler import Said
 from pdctl_transfer.plugins.vllm_core_scheduler import Orders
 from pdctl_transfer.plugins.vllm_core_stats import CORE, ENGINE, Stats
 from pdctl_transfer.plugins.vllm_core_worker import CoreWorker
+from pdctl_transfer.plugins.vllm_state import state
 
 
 class InWorker:
@@ -60,6 +61,8 @@ class InWorker:
         """Begin what the orders say."""
         orders: Orders = self._connector_metadata  # type: ignore[attr-defined]
         self._engine.connector.start_load_kv(forward_context, **kwargs)
+        for way in orders.ways:
+            state.went(way)
         if self._worker is not None:
             self._worker.follow(orders)
 

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plugins.guard import guarded
 from pdctl_transfer.plugins.vllm_core_ids import Kind, chosen
+from pdctl_transfer.plugins.vllm_state import Way
 
 log = logging.getLogger("vllm.pdctl")
 
@@ -58,6 +59,8 @@ class Orders(Struct):
     load: dict[str, Load] = field(default_factory=dict)
     decline: list[tuple[int, Address, str]] = field(default_factory=list)
     abort: dict[str, str] = field(default_factory=dict)
+    ways: list[Way] = field(default_factory=list)
+    """How requests of this step go, for whoever asks a worker."""
     engine: Any = None
     """The orders of the engine's own connector."""
 
@@ -154,6 +157,7 @@ class CoreScheduler:
             self._orders.decline.append((room, registry, "decode's own cache holds it"))
             return
         self._loading.add(request.request_id)
+        self._orders.ways.append(Way(f"{registry[0]}:{registry[1]}", "core"))
         # Without ids the room fails, and the request with it, in vLLM's own way, should anything break from here on.
         self._orders.load[request.request_id] = Load(room, registry, {}, {})
         tokens = self._limited(request, handed)

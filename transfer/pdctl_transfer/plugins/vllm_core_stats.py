@@ -106,9 +106,8 @@ class Prom:
     def __init__(
         self, metric_types: Mapping[Any, Any], labels: list[str], engines: Mapping[int, list[Any]], engine: Any
     ):
-        from prometheus_client import Counter, Histogram
-
-        counter, histogram = metric_types[Counter], metric_types[Histogram]
+        by_name = {kind.__name__: made for kind, made in metric_types.items()}
+        counter, histogram = by_name["Counter"], by_name["Histogram"]
         self._engines, self._engine = engines, engine
         self._outcomes = counter(
             name="vllm:pdctl_transfers",

@@ -6,7 +6,7 @@ so, also of a request that failed or was aborted: it keeps the core's quarantine
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -21,12 +21,17 @@ from pdctl_transfer.plugins.vllm_core_layout import check, held, storages
 from pdctl_transfer.plugins.vllm_core_scheduler import Address, Load, Orders, Send
 from pdctl_transfer.plugins.vllm_core_settings import Settings
 from pdctl_transfer.plugins.vllm_core_stats import Counts
-from pdctl_transfer.plugins.vllm_state import state
+from pdctl_transfer.plugins.vllm_state import Way, state
 from pdctl_transfer.region import CPU
 from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank
 from pdctl_transfer.session.life import Handle
 
 log = logging.getLogger("vllm.pdctl")
+
+
+DECODE: Final = "decode"
+"""A producer's peers are all that ask: it is not told which engine of them a request goes to."""
+TAKEN: Final = Way(DECODE, "engine", "PD3150", "decode took it by the engine's own way")
 
 
 class Ended(NamedTuple):
@@ -129,11 +134,14 @@ class CoreWorker:
                 continue
             holding.engine = False
             if request not in lapsed:
-                holding.handle.withdraw("decode took it by the engine's own way")
+                state.went(TAKEN)
+                holding.handle.withdraw(TAKEN.reason)
         for request, holding in list(self._holds.items()):
             if holding.handle.reusable and self._let_go(request, holding):
                 del self._holds[request]
                 self._over(request, holding.handle)
+                if holding.handle.state == "confirmed":
+                    state.went(Way(DECODE, "core"))
                 found.sent.add(request)
         for request, handle in list(self._loads.items()):
             if handle.reusable:

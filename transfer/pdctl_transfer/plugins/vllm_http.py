@@ -1,7 +1,7 @@
-"""Two read-only routes on vLLM's own HTTP port, and the method of its workers that answers them.
+"""Three read-only routes on vLLM's own HTTP port, and the method of its workers that answers them.
 
 `GET /pdctl/layout`: what the engine registered, all stages. `GET /pdctl/events?after=N`: the last transfers of each
-rank, as the reference engine shows them.
+rank, as the reference engine shows them. `GET /pdctl/ways`: who carries the bytes to and from each peer, and why.
 
 The shape is that of vLLM's endpoint plugins. vLLM loads those only when VLLM_PLUGINS names them, and with that variable
 set it loads no plugin that is not named: to name this one would turn off the operator's others. So it is added here;
@@ -19,13 +19,14 @@ from pdctl_transfer.plugins.sglang_layout import merge
 from pdctl_transfer.plugins.stages import JSON
 
 EVENTS: Final = "/pdctl/events"
+WAYS: Final = "/pdctl/ways"
 METHOD: Final = "pdctl_report"
 _TIMEOUT: Final = 5.0
 
 
 @guarded(None)
 def install(report: Callable[..., str]) -> None:
-    """Give workers `report(worker, after)`, a JSON object with `layout` and `events`, and the server its routes."""
+    """Give workers `report(worker, after)`, JSON with `layout`, `events` and `ways`, and the server its routes."""
     import vllm.plugins
     from vllm.v1.worker.worker_base import WorkerBase
 
@@ -55,6 +56,7 @@ class Endpoint:
         """Add the routes to a Starlette application."""
         app.add_route(ROUTE, self.layout, methods=["GET"])
         app.add_route(EVENTS, self.events, methods=["GET"])
+        app.add_route(WAYS, self.ways, methods=["GET"])
 
     async def init_state(self, engine_client: Any, *_: Any) -> None:
         """Keep the engine; None on a server that only renders."""
@@ -82,6 +84,16 @@ class Endpoint:
             return Response("after: a serial number", status_code=400)
         ranks = await self._ask(int(after))
         return JSONResponse([{"rank": rank, **event} for rank, one in enumerate(ranks) for event in one["events"]])
+
+    async def ways(self, _: Any) -> Any:
+        """One object a peer, as the first rank that knows of it says."""
+        from starlette.responses import JSONResponse
+
+        found: dict[str, Any] = {}
+        for rank in await self._ask(0):
+            for way in rank.get("ways", []):
+                found.setdefault(way["peer"], way)
+        return JSONResponse(list(found.values()))
 
     async def _ask(self, after: int) -> list[dict[str, Any]]:
         if self._engine is None:

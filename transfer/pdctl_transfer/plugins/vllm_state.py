@@ -1,13 +1,30 @@
 """What the plugin knows in one of vLLM's processes, and the end of requests as events."""
 
-from typing import Any, Final
+import logging
+from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plugins.guard import guarded
 from pdctl_transfer.plugins.peer import code_of
 from pdctl_transfer.telemetry import Telemetry
 
+log = logging.getLogger("vllm.pdctl")
+
 EVENTS: Final = 256
+
+
+PEERS: Final = 256
+
+
+class Way(Struct, frozen=True):
+    """How the last request to or from a peer went: by the core or the engine's own connector, and why."""
+
+    peer: str
+    way: Literal["core", "engine"]
+    code: str = ""
+    reason: str = ""
 
 
 class State:
@@ -18,6 +35,17 @@ class State:
         self.manifest: Manifest | None = None
         self.failing: dict[str, str] = {}
         """Why requests are about to fail, until vLLM says that they did."""
+        self.ways: dict[str, Way] = {}
+        """By peer; of too many the oldest is not kept."""
+
+    def went(self, way: Way) -> None:
+        """A request goes this way."""
+        known = self.ways.pop(way.peer, None)
+        if known != way:
+            log.info("pdctl: %s: by the %s's way %s %s", way.peer, way.way, way.code, way.reason)
+        self.ways[way.peer] = way
+        if len(self.ways) > PEERS:
+            del self.ways[next(iter(self.ways))]
 
     @guarded(None)
     def settle(self, _: Any, results: Any) -> None:
