@@ -1,16 +1,16 @@
 """What an operator says of the core in vLLM's connector config: `kv_connector_extra_config: {"pdctl": {…}}`."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.plugins.core import options
 from pdctl_transfer.session.options import Options
 
 KEY: Final = "pdctl"
-Kind = TypeVar("Kind", bound=Struct)
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,8 +26,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """Whether NIXL's connector stands beside the core, for pairs of which one side has none."""
 
     def options(self) -> Options:
-        """The session's options; it listens where the registry does unless they say otherwise. TransferError PD3145."""
-        return _converted({"host": self.registry_host, **self.session}, Options, f"{KEY}.session")
+        """The session's options; it listens where the registry does unless they say otherwise. TransferError PD4019."""
+        return options(self.registry_host, self.session)
 
     @property
     def told(self) -> str:
@@ -37,14 +37,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 def settings(extra: Mapping[str, Any] | None) -> Settings:
     """From `kv_connector_extra_config`. TransferError PD3145 for what is no setting."""
-    return _converted((extra or {}).get(KEY, {}), Settings, KEY)
-
-
-def _converted(given: Any, kind: type[Kind], where: str) -> Kind:
-    unknown = sorted(set(given) - set(kind.__struct_fields__)) if isinstance(given, Mapping) else []
+    given = (extra or {}).get(KEY, {})
+    unknown = sorted(set(given) - set(Settings.__struct_fields__)) if isinstance(given, Mapping) else []
     if unknown:
-        raise TransferError(f"{where}.{unknown[0]}: no such setting", code="PD3145")
+        raise TransferError(f"{KEY}.{unknown[0]}: no such setting", code="PD3145")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as fault:
-        raise TransferError(f"{where}: {fault}", code="PD3145") from fault
+        raise TransferError(f"{KEY}: {fault}", code="PD3145") from fault
