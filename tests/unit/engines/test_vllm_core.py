@@ -11,6 +11,7 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plugins.vllm_core_ids import Kind, chosen, kinds
 from pdctl_transfer.plugins.vllm_core_scheduler import ROOM, room_of
 from pdctl_transfer.plugins.vllm_state import Way, state
+from pdctl_transfer.session import SendHandle
 from tests.unit.engines.vllm_engine import (
     BLOCKS,
     HEADS,
@@ -250,7 +251,9 @@ def test_a_lease_of_the_engines_that_lapsed_leaves_the_room_open(engine: Made) -
     assert finish(prefill, decode) == ([{"p"}], [{"d"}], [set()])
 
 
-def test_a_load_that_cannot_be_begun_fails_and_the_engine_lives(engine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_cannot_be_begun_fails_and_the_engine_lives(
+    engine: Made, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A defect inside of ours costs the request."""
     decode = engine("kv_consumer", dense(1))
 
@@ -262,6 +265,36 @@ def test_a_load_that_cannot_be_begun_fails_and_the_engine_lives(engine: Made, mo
     decode.scheduler.allocated(request("d", TOKENS, **params), [[1]], TOKENS)
     (ended,) = decode.step()
     assert (ended.received, ended.failed) == ({"d"}, {"d"})
+    assert "PD4042" in caplog.text
+
+
+def test_a_room_that_cannot_be_opened_keeps_no_blocks(engine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the engine's own connector offers them, too: it says itself when they are free."""
+    prefill = engine("kv_producer", dense(1))
+    prefill.step()
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(prefill.workers[0]._peer, "open", broken)
+    handed(prefill, "p", TOKENS, [[7]])
+    handed(prefill, "q", TOKENS, [[8]], engine=True)
+    assert prefill.step()[0].sent == {"p"}
+    assert prefill.step(taken=["q"])[0].sent == {"q"}
+
+
+def test_what_cannot_be_sent_fails_at_once(engine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill = engine("kv_producer", dense(1))
+    prefill.step()
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(SendHandle, "send", broken)
+    handed(prefill, "p", TOKENS, [[7]])
+    sent: set[str] = set()
+    steps(until=lambda: bool(sent.update(prefill.step()[0].sent) or sent))
+    assert prefill.workers[0].counts.take()["codes"] == {"PD4033": 1}
 
 
 def test_prefill_leaves_the_last_token_to_a_recurrent_decode(engine: Made) -> None:

@@ -15,7 +15,7 @@ from pdctl_transfer.plugins.vllm_core_in_scheduler import Said
 from pdctl_transfer.plugins.vllm_core_scheduler import HOST, PORT, ROOM, TOKENS
 from pdctl_transfer.plugins.vllm_core_settings import settings
 from pdctl_transfer.plugins.vllm_core_shape import ABSTRACT, BASE, FACTORY, METHODS, NAMES, RESULTS, deviation
-from pdctl_transfer.plugins.vllm_core_stats import CORE, ENGINE, Counts, Prom, Stats, added
+from pdctl_transfer.plugins.vllm_core_stats import OF_CORE, OF_ENGINE, Counts, Prom, Stats, added
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.life import Handle
 from tests.unit.engines.vllm_engine import attention, group, request
@@ -292,7 +292,7 @@ def counts() -> dict[str, Any]:
 
 def test_figures_of_two_workers_are_one(beside: None) -> None:
     assert Counts().take() == {}
-    stats = Stats({CORE: counts()}, None).aggregate(Stats({CORE: counts()}, None))
+    stats = Stats({OF_CORE: counts()}, None).aggregate(Stats({OF_CORE: counts()}, None))
     line = stats.reduce()
     assert (line["core confirmed"], line["core withdrawn"], line["core failed"], line["core PD4004"]) == (4, 2, 2, 2)
     assert not stats.is_empty()
@@ -321,7 +321,7 @@ class Theirs:
 
 
 def test_figures_of_nixls_connector_stand_beside_them() -> None:
-    stats = Stats({ENGINE: {"n": 2}}, Theirs).aggregate(Stats({ENGINE: {"n": 3}, CORE: counts()}, Theirs))
+    stats = Stats({OF_ENGINE: {"n": 2}}, Theirs).aggregate(Stats({OF_ENGINE: {"n": 3}, OF_CORE: counts()}, Theirs))
     assert stats.reduce()["nixl"] == 5
     assert stats.reduce()["core confirmed"] == 2
     assert stats.to_dict() == stats.data
@@ -354,7 +354,7 @@ def test_prometheus_counts_outcomes_and_codes() -> None:
     seen: list[Any] = []
     theirs = SimpleNamespace(observe=lambda data, engine: seen.append((data, engine)))
     prom = Prom(types, ["engine"], {0: ["0"]}, theirs)
-    prom.observe({CORE: counts(), ENGINE: {"n": 1}}, 0)
+    prom.observe({OF_CORE: counts(), OF_ENGINE: {"n": 1}}, 0)
     assert Metric.seen == {
         ("vllm:pdctl_transfers", "0", "confirmed"): 2.0,
         ("vllm:pdctl_transfers", "0", "withdrawn"): 1.0,

@@ -7,7 +7,7 @@ from pdctl_transfer.errors import TransferError
 from pdctl_transfer.plugins.vllm_core_engine import EngineWay, kind
 from pdctl_transfer.plugins.vllm_core_in_scheduler import Said
 from pdctl_transfer.plugins.vllm_core_scheduler import Orders
-from pdctl_transfer.plugins.vllm_core_stats import CORE, ENGINE, Stats
+from pdctl_transfer.plugins.vllm_core_stats import OF_CORE, OF_ENGINE, Stats
 from pdctl_transfer.plugins.vllm_core_worker import CoreWorker
 from pdctl_transfer.plugins.vllm_state import state
 
@@ -95,8 +95,8 @@ class InWorker:
         """A worker's figures since the last step."""
         data = {}
         if self._worker is not None and (taken := self._worker.counts.take()):
-            data[CORE] = taken
+            data[OF_CORE] = taken
         theirs = self._engine.connector.get_kv_connector_stats()
         if theirs is not None and not theirs.is_empty():
-            data[ENGINE] = theirs.data
+            data[OF_ENGINE] = theirs.data
         return Stats(data, kind()) if data else None

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from pdctl_transfer.session.life import Handle
 
-CORE: Final = "core"
-ENGINE: Final = "engine"
+OF_CORE: Final = "core"
+OF_ENGINE: Final = "engine"
 SECONDS: Final = "seconds"
 OUTCOMES: Final = ("confirmed", "withdrawn", "failed")
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -70,22 +70,22 @@ class Stats:
     def is_empty(self) -> bool:
         """Whether nothing happened."""
         theirs = self._theirs(self.data)
-        return not self.data.get(CORE) and (theirs is None or bool(theirs.is_empty()))
+        return not self.data.get(OF_CORE) and (theirs is None or bool(theirs.is_empty()))
 
     def aggregate(self, other: "Stats") -> "Stats":
         """Add another's figures to these."""
-        self.data = {**self.data, CORE: added(self.data.get(CORE, {}), other.data.get(CORE, {}))}
+        self.data = {**self.data, OF_CORE: added(self.data.get(OF_CORE, {}), other.data.get(OF_CORE, {}))}
         mine, theirs = self._theirs(self.data), self._theirs(other.data)
         if mine is not None and theirs is not None:
             mine = mine.aggregate(theirs)
         both = mine or theirs
         if both is not None:
-            self.data[ENGINE] = both.data
+            self.data[OF_ENGINE] = both.data
         return self
 
     def reduce(self) -> dict[str, int | float]:
         """A line for the log: the core's figures, then the engine's own where it moved anything."""
-        core = self.data.get(CORE, {})
+        core = self.data.get(OF_CORE, {})
         seconds = sorted(core.get(SECONDS, ()))
         line: dict[str, int | float] = {f"core {name}": core[name] for name in OUTCOMES if name in core}
         line |= {f"core {code}": count for code, count in sorted(core.get("codes", {}).items())}
@@ -96,7 +96,7 @@ class Stats:
         return line | (theirs.reduce() if theirs is not None and not theirs.is_empty() else {})
 
     def _theirs(self, data: Mapping[str, Any]) -> Any:
-        given = data.get(ENGINE)
+        given = data.get(OF_ENGINE)
         return self._engine.build_kv_connector_stats(given) if given and self._engine is not None else None
 
 
@@ -128,7 +128,7 @@ class Prom:
 
     def observe(self, data: Mapping[str, Any], engine_idx: int = 0) -> None:
         """Count what the stats of a step say."""
-        core, labels = data.get(CORE, {}), self._engines[engine_idx]
+        core, labels = data.get(OF_CORE, {}), self._engines[engine_idx]
         for outcome in OUTCOMES:
             if outcome in core:
                 self._outcomes.labels(*labels, outcome).inc(core[outcome])
@@ -136,5 +136,5 @@ class Prom:
             self._failures.labels(*labels, code).inc(count)
         for seconds in core.get(SECONDS, ()):
             self._seconds.labels(*labels).observe(seconds)
-        if self._engine is not None and data.get(ENGINE):
-            self._engine.observe(data[ENGINE], engine_idx)
+        if self._engine is not None and data.get(OF_ENGINE):
+            self._engine.observe(data[OF_ENGINE], engine_idx)

@@ -67,8 +67,9 @@ class CoreWorker:
         self._fabric: Fabric | None = None
         self._holds: dict[str, Holding] = {}
         self._loads: dict[str, Handle] = {}
-        self._broken: set[str] = set()
-        """Loads that could not even be begun."""
+        self._unsent: set[str] = set()
+        self._unasked: set[str] = set()
+        """Requests of which not even a room could be opened, or asked for."""
         self._declined: list[Handle] = []
         self.counts = Counts()
 
@@ -125,8 +126,11 @@ class CoreWorker:
     def ended(self, taken: Collection[str] = (), lapsed: Collection[str] = ()) -> Ended:
         """What has ended since it was asked last. taken: what the engine's own connector says was read from here;
         lapsed: of that, what nobody read in time. Of a request that both hold out only the last word counts."""
-        found = Ended(set(), set(self._broken), set(self._broken))
-        self._broken.clear()
+        found = Ended(set(self._unsent), set(self._unasked), set(self._unasked))
+        for request in self._unsent | self._unasked:
+            log.error("pdctl: PD4042: request %s: its transfer could not be begun", request)
+        self._unsent.clear()
+        self._unasked.clear()
         for request in taken:
             holding = self._holds.get(request)
             if holding is None:
@@ -180,15 +184,24 @@ class CoreWorker:
 
     @guarded(None)
     def _send(self, request: str, send: Send) -> None:
+        if not send.engine:  # else the engine's own connector says when its blocks are free
+            self._unsent.add(request)
         handle = self._peer.open(send.room)
         self._holds[request] = Holding(handle, send.engine)
-        handle.send(send.ids)
+        self._unsent.discard(request)
+        begun = False
+        try:
+            handle.send(send.ids)
+            begun = True
+        finally:
+            if not begun:
+                handle.abort("its blocks could not be sent")
 
     @guarded(None)
     def _load(self, request: str, load: Load) -> None:
-        self._broken.add(request)
+        self._unasked.add(request)
         self._loads[request] = self._peer.open(load.room, load.registry, load.ids, skip=load.skip)
-        self._broken.discard(request)
+        self._unasked.discard(request)
 
     @guarded(None)
     def _decline(self, room: int, registry: Address, reason: str) -> None:
