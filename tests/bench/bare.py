@@ -2,10 +2,12 @@
 
 The *asynchronous* call is the fabric's own, submitted and looked at until it is done, as sessions write. The
 *synchronous* one is Mooncake's, by an engine of its own; it spins on a core while it waits. Both get finished block
-lists, and confirm nothing.
+lists, and confirm nothing. The *floor* is the asynchronous call and then a message to the other process and back, which
+no confirmed request can do without: by threads that wait for nothing else.
 """
 
 import importlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +24,8 @@ from tests.bench.shape import Shape, manifest
 BATCH = 1024
 """Blocks of a synchronous call, as engines send their slices."""
 LIMIT_S = 120.0
+MESSAGE = 64
+"""Bytes of a message of a floor, about those of a confirmation."""
 
 
 class End(NamedTuple):
@@ -106,6 +110,33 @@ class Bare:
                 assert engine.register_memory(region.base, region.items * region.item_len) == 0
             self._engines[rank] = engine
         return self._engines[rank]
+
+
+class Echo:
+    """The other process's end of a floor: says back what it hears."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        sock, _ = self._listener.accept()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while data := sock.recv(MESSAGE):
+            sock.sendall(data)
+
+
+def messenger(port: int) -> Call:
+    """A call that says something to an `Echo` and waits for the answer."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def there_and_back() -> None:
+        sock.sendall(b"." * MESSAGE)
+        assert sock.recv(MESSAGE)
+
+    return there_and_back
 
 
 def together(calls: Sequence[Call]) -> float:

@@ -18,7 +18,7 @@ import pdctl_transfer
 from pdctl_transfer.fabric.mooncake import MooncakeFabric
 from pdctl_transfer.region import Region
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Registry
-from tests.bench.bare import Bare, End, together
+from tests.bench.bare import Bare, Echo, End, messenger, together
 from tests.bench.harness import in_turn
 from tests.bench.shape import Role, Shape, manifest
 
@@ -78,6 +78,11 @@ class Node:
     def cpu(self) -> float:
         """CPU seconds of all threads of this process so far."""
         return time.process_time()
+
+    def echo(self) -> int:
+        """The port of a new echo."""
+        self._echo = Echo()
+        return self._echo.port
 
     def wait(self, rooms: Sequence[int]) -> None:
         """Until each is confirmed; then forget them."""
@@ -142,15 +147,27 @@ class Node:
         """Seconds of the fabric's own call for so many bytes in blocks of this size."""
         return self._bare.equal(nbytes, block)
 
-    def in_turn(self, rooms: Sequence[int], ids: Sequence[int], theirs: Sequence[int]) -> tuple[list[float], ...]:
-        """Seconds of requests, of asynchronous and of synchronous calls, in turn; the rooms are ready."""
+    def in_turn(
+        self, rooms: Sequence[int], ids: Sequence[int], theirs: Sequence[int], echo: int
+    ) -> tuple[list[float], ...]:
+        """Seconds of requests, of asynchronous and synchronous calls, and of floors, in turn; the rooms are ready.
+        echo: the port of the other side's."""
         left = iter(rooms)
         asynchronous, synchronous = self._bare.asynchronous(ids, theirs), self._bare.synchronous(ids, theirs)
+        there_and_back = messenger(echo)
+
+        def floor() -> float:
+            start = time.perf_counter()
+            together(asynchronous)
+            there_and_back()
+            return time.perf_counter() - start
+
         return in_turn(
             len(rooms),
             lambda: self.timed([next(left)], [ids])[0],
             lambda: together(asynchronous),
             lambda: together(synchronous),
+            floor,
         )
 
     def one_by_one(self, pages: Sequence[Sequence[int]]) -> float:

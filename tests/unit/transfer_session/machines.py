@@ -506,7 +506,7 @@ class Model:
             for kind in KINDS
             if kind != "mamba" or (number, self.uses[number]) not in self.forgotten
         }
-        wrong = checks.own_fault(LAYOUT, 0, MEMORY, ids, unique=True)
+        wrong = checks.Held(LAYOUT, 0, MEMORY).fault(ids, unique=True)
         return Failure("PD4021", wrong, "decode") if wrong else None
 
     def side(self, side: str) -> list[Rank]:

@@ -14,7 +14,7 @@ from pdctl_transfer.layout.read import encode_manifest
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank
 from pdctl_transfer.session.bytes.work import PairPlan
-from pdctl_transfer.session.checks import length_fault, own_fault
+from pdctl_transfer.session.checks import Held, length_fault
 from tests.unit.transfer_session.test_requests import end
 from tests.unit.transfer_session.world import FAST, Buffers, World, manifest, rooms
 
@@ -39,7 +39,7 @@ def ids(**changed: Any) -> dict[str, Any]:
 
 
 def fault(made: Manifest, given: dict[str, Any], pp: int = 0, unique: bool = True) -> str:
-    return own_fault(made, pp, Buffers(made, Rank(pp, 0), 16).regions(), given, unique=unique)
+    return Held(made, pp, Buffers(made, Rank(pp, 0), 16).regions()).fault(given, unique=unique)
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from pdctl_transfer.layout.manifest import Component, Manifest
 from pdctl_transfer.region import Region
 from pdctl_transfer.rules import Finding, Pair, judge
-from pdctl_transfer.session.bytes.work import PairPlan, Part
+from pdctl_transfer.session.bytes.work import Part
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.identity import Identity
 from pdctl_transfer.session.options import Verify, Way
-from pdctl_transfer.session.wire.messages import Ask, Hello
+from pdctl_transfer.session.wire.messages import Ask
 
 Indices = Mapping[str, NDArray[np.int64]]
 SINGLE = frozenset({"slot", "row"})
@@ -41,43 +41,47 @@ def asked_fault(copies: bool, ways: Mapping[str, Way], verify: Verify) -> str:
     return f"decode wants {wanted}, and the CPU of prefill cannot reach its memory"
 
 
-def own_fault(
-    manifest: Manifest, pp: int, regions: Sequence[Region], indices: Indices, *, unique: bool, whole: bool = True
-) -> str:
-    """Why these ids cannot be the items of a rank of this pipeline stage; empty where they can.
+class Held:
+    """Which ids can be items of a rank of this pipeline stage. Of each of its kinds: how many items its shortest region
+    has, and whether a request has exactly one."""
 
-    Every kind of the stage's state needs its ids, be it an empty list: what both sides forget would count as moved. A
-    kind that no stage has is a mistake; one of another stage is not, engines give all ranks the same. `unique`: items
-    are written, so none may be named twice. `whole`: no more ids follow.
-    """
-    known = {component.kind for stage in manifest.stages for component in stage.components}
-    unknown = sorted(indices.keys() - known)
-    if unknown:
-        return f"{unknown[0]}: not a kind of its state, which has {', '.join(sorted(known))}"
-    at = 0
-    for component in (c for stage in manifest.stages if stage.pp_rank == pp for c in stage.components):
-        here = regions[at : at + len(component.entries)]
-        at += len(component.entries)
-        ids = indices.get(component.kind)
-        if not here or (ids is None and not whole):
-            continue
-        fault = _ids_fault(component, here, ids, unique, whole)
-        if fault:
-            return f"{component.kind}: {fault}"
-    return ""
+    def __init__(self, manifest: Manifest, pp: int, regions: Sequence[Region]) -> None:
+        self._known = {component.kind for stage in manifest.stages for component in stage.components}
+        self._kinds: list[tuple[Component, int]] = []
+        at = 0
+        for component in (c for stage in manifest.stages if stage.pp_rank == pp for c in stage.components):
+            here = regions[at : at + len(component.entries)]
+            at += len(component.entries)
+            if here:
+                self._kinds.append((component, min(region.items for region in here)))
+
+    def fault(self, indices: Indices, *, unique: bool, whole: bool = True) -> str:
+        """Why these ids cannot be; empty where they can.
+
+        Every kind of the stage's state needs its ids, be it an empty list: what both sides forget would count as moved.
+        A kind that no stage has is a mistake; one of another stage is not, engines give all ranks the same. `unique`:
+        items are written, so none may be named twice. `whole`: no more ids follow.
+        """
+        if not indices.keys() <= self._known:
+            unknown = sorted(indices.keys() - self._known)
+            return f"{unknown[0]}: not a kind of its state, which has {', '.join(sorted(self._known))}"
+        for component, items in self._kinds:
+            ids = indices.get(component.kind)
+            if ids is None and not whole:
+                continue
+            fault = _ids_fault(component, items, ids, unique, whole)
+            if fault:
+                return f"{component.kind}: {fault}"
+        return ""
 
 
-def _ids_fault(
-    component: Component, regions: Sequence[Region], ids: NDArray[np.int64] | None, unique: bool, whole: bool
-) -> str:
+def _ids_fault(component: Component, items: int, ids: NDArray[np.int64] | None, unique: bool, whole: bool) -> str:
     if ids is None:
         return "no ids were given; an empty list says that there are none"
     if component.index_space in SINGLE and len(ids) != 1 and (whole or len(ids)):
         return f"{len(ids)} ids, exactly one {component.index_space} is needed"
-    items = min(region.items for region in regions)
-    bad = ids[(ids < 0) | (ids >= items)]
-    if len(bad):
-        return f"id {int(bad[0])}, there are {items} items"
+    if len(ids) and ids.view(np.uint64).max() >= items:  # a negative one is a large one
+        return f"id {int(ids[(ids < 0) | (ids >= items)][0])}, there are {items} items"
     if unique and len(ids) > 1:
         ordered = np.sort(ids)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -96,22 +100,21 @@ def length_fault(part: Part, ours: Indices, theirs: Indices, *, whole: bool = Tr
     return ""
 
 
-def ask_fault(me: Identity, hello: Hello, pair: PairPlan, ask: Ask, theirs: Indices) -> Failure | None:
-    """PD4016, PD4021: why a decode rank cannot be served as it asks, whatever prefill sends."""
+def ask_fault(me: Identity, held: Held, ask: Ask, theirs: Indices) -> Failure | None:
+    """PD4016, PD4021: why a decode rank cannot be served as it asks, whatever prefill sends. `held`: decode's."""
     fault = asked_fault(me.copier.can_copy, ask.ways, ask.verify)
     if fault:
         return Failure("PD4016", f"room {ask.room}: {fault}", "prefill")
-    fault = own_fault(pair.decode, hello.rank.pp, hello.regions, theirs, unique=True)
+    fault = held.fault(theirs, unique=True)
     if fault:
         return Failure("PD4021", f"room {ask.room}: decode {fault}", "decode")
     return None
 
 
-def sent_fault(
-    me: Identity, pair: PairPlan, part: Part, room: int, ours: Indices, theirs: Indices, *, whole: bool
-) -> Failure | None:
-    """PD4020, PD4021: which ids of prefill are wrong, before a byte moves. `whole`: it sends no more than `ours`."""
-    fault = own_fault(pair.prefill, me.rank.pp, me.regions, ours, unique=False, whole=whole)
+def sent_fault(held: Held, part: Part, room: int, ours: Indices, theirs: Indices, *, whole: bool) -> Failure | None:
+    """PD4020, PD4021: which ids of prefill are wrong, before a byte moves. `held`: prefill's. `whole`: it sends no more
+    than `ours`."""
+    fault = held.fault(ours, unique=False, whole=whole)
     if fault:
         return Failure("PD4021", f"room {room}: prefill {fault}", "prefill")
     fault = length_fault(part, ours, theirs, whole=whole)

@@ -14,7 +14,7 @@ from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.cost import possible
-from pdctl_transfer.session.checks import default_check, fallback_fault, own_fault
+from pdctl_transfer.session.checks import Held, default_check, fallback_fault
 from pdctl_transfer.session.drive.client import Address
 from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.finder import Finder
@@ -112,6 +112,7 @@ class _Decode(Driver):
         nbytes = options.staging_bytes if me.copier.can_copy else 0
         self.area: Area = shared_area(me.fabric, me.copier, nbytes, options.chunk_bytes, "staging")
         super().__init__(me, telemetry, HANDS)
+        self._held = Held(me.manifest, me.rank.pp, me.regions)
         self._aims: dict[Key, Aim] = {}
         self._kept: dict[Peer, Kept] = {}
         self._finder = Finder(self.me, self.loop, self.tell)
@@ -127,7 +128,7 @@ class _Decode(Driver):
         """An engine asks for a room. On the loop thread."""
         attempt = os.urandom(8).hex()
         fault = fallback_fault(self.me)
-        wrong = own_fault(self.me.manifest, self.me.rank.pp, self.me.regions, ids, unique=True)
+        wrong = self._held.fault(ids, unique=True)
         if wrong:
             fault = Failure("PD4021", f"room {room}: decode {wrong}", "decode")
         self._aims[(room, attempt)] = Aim(ids, skip)

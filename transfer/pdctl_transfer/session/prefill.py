@@ -12,7 +12,7 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.area import Area, shared_area
 from pdctl_transfer.session.bytes.copier import Copier
-from pdctl_transfer.session.checks import ask_fault, default_check, fallback_fault, sent_fault
+from pdctl_transfer.session.checks import Held, ask_fault, default_check, fallback_fault, sent_fault
 from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.driver import Driver
@@ -97,6 +97,7 @@ class _Prefill(Driver):
         chunk, slots = options.chunk_bytes, options.writers if me.copier.can_copy else 0
         self.scratch: Area = shared_area(me.fabric, me.copier, slots * chunk, chunk, "scratch")
         super().__init__(me, telemetry, options.writers)
+        self._held = Held(me.manifest, me.rank.pp, me.regions)
         self._legs: dict[on.Key, LegWork] = {}
         self._partners: dict[on.Peer, Partner] = {}
         self._links: dict[on.Peer, Link] = {}
@@ -156,7 +157,8 @@ class _Prefill(Driver):
             vital = Vital(link.channel.host, hello.pulse)
             chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
             part, expected = pair.part(mine, his, self.me.regions, hello.regions), pair.decode_ranks(mine)
-            self._partners[peer] = Partner(hello, pair, part, expected, chunk, link.name, vital)
+            held = Held(pair.decode, hello.rank.pp, hello.regions)
+            self._partners[peer] = Partner(hello, held, part, expected, chunk, link.name, vital)
             self.workers.submit(vital.meet, PULSE)
         old = self._links.get(peer)
         self._links[peer] = link
@@ -208,7 +210,7 @@ class _Prefill(Driver):
         key = (ask.room, ask.attempt)
         if key not in self._legs:
             leg = self._legs[key] = LegWork(ask, partner)
-            leg.fault = ask_fault(self.me, partner.hello, partner.pair, ask, leg.there)
+            leg.fault = ask_fault(self.me, partner.held, ask, leg.there)
         rank = partner.hello.rank
         self.tell(
             on.Asked(time.monotonic(), link.incarnation, RankId(rank.pp, rank.tp), rank.dp, partner.expected, ask)
@@ -267,9 +269,8 @@ class _Prefill(Driver):
         left_out = leg.take(sent)
         if left_out:
             return Failure("PD4020", f"room {ask.room}: {left_out}", "prefill")
-        me, pair = self.me, leg.partner.pair
-        fault = leg.fault or sent_fault(me, pair, leg.part, ask.room, leg.here, leg.there, whole=sent.last)
-        return fault or leg.cut(me.fabric.observed_transport(), copies=me.copier.can_copy, last=sent.last)
+        fault = leg.fault or sent_fault(self._held, leg.part, ask.room, leg.here, leg.there, whole=sent.last)
+        return fault or leg.cut(self.me.fabric.observed_transport(), copies=self.me.copier.can_copy, last=sent.last)
 
     def _unregistered(self) -> Failure | None:
         """Why decode is not told of this rank at all."""

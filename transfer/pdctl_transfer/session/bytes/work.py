@@ -65,6 +65,11 @@ class Part:
         """The strips of each kind."""
         return {kind: strips(self.plan, rows, self._steps) for kind, rows in self.rows.items()}
 
+    @cached_property
+    def item_copies(self) -> dict[str, int]:
+        """In how many copies an item of each kind is cut, in all entries."""
+        return {kind: sum(len(strip.copies) for strip in made) for kind, made in self.strips.items()}
+
     def strips_of(self, kind: str) -> list[tuple[Strip, Entry, str]]:
         """The kind's strips, each with the decode entry it fills and a name that both sides give that entry."""
         pairs = dict.fromkeys(self.plan.columns.pair[self.rows[kind]].tolist())

@@ -54,7 +54,7 @@ class Aim:
             ways: dict[str, Way] = {}
             for kind, strips in part.strips.items():
                 ids = self.indices.get(kind)
-                self.samples += sum(len(strip.copies) for strip in strips) * (0 if ids is None else len(ids))
+                self.samples += part.item_copies[kind] * (0 if ids is None else len(ids))
                 if ids is not None and len(ids):
                     ways[kind] = choose(Load(strips, ids), transport, chunk_bytes, able)
             staged = part.split(ways).staged

@@ -12,7 +12,8 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.cost import Load, resolve
 from pdctl_transfer.session.bytes.packing import Chunk, Column, chunks, pieces
-from pdctl_transfer.session.bytes.work import PairPlan, Part
+from pdctl_transfer.session.bytes.work import Part
+from pdctl_transfer.session.checks import Held
 from pdctl_transfer.session.drive.pulse import Vital
 from pdctl_transfer.session.failure import Failure
 from pdctl_transfer.session.handles import Sent
@@ -23,15 +24,16 @@ from pdctl_transfer.telemetry import Tally, Telemetry
 
 FEW: Final = 8
 """Items of a kind so few that their order decides nothing."""
-INLINE_BYTES: Final = 1 << 20
-"""Of a leg that is no larger, the sums are computed by the job that writes it: a thread of their own costs more."""
+INLINE_SAMPLES: Final = 1 << 14
+"""Where no more copies of items are looked at, the job that writes them sums up while they are on the wire: it takes
+less than a millisecond, and a thread of its own would take the interpreter from the one that has to begin the write."""
 
 
 class Partner(Struct, frozen=True):
     """A decode rank, as it said who it is: the same whatever connection it speaks over."""
 
     hello: Hello
-    pair: PairPlan
+    held: Held
     part: Part
     expected: tuple[RankId, ...]
     chunk_bytes: int
@@ -108,7 +110,8 @@ class LegWork:
         for kind, strips in split.packed.items():
             made += [(kind, piece) for piece in pieces(strips, *self._bounds(kind, limit))]
         straight = any(self._sent(kind) for kind in split.direct) if not whole else bool(split.direct)
-        small = straight and not self.chunks and sum(self._bytes(kind) for kind in split.direct) <= INLINE_BYTES
+        samples = sum(self._items(kind) * count for kind, count in self.part.item_copies.items())
+        small = straight and not self.chunks and samples <= INLINE_SAMPLES
         alongside = whole and (small or (bool(made) and not straight))  # summed up by the job that writes
         self.summed_apart = self.ask.verify == "full" or not alongside
         self.ways = ways
@@ -149,6 +152,3 @@ class LegWork:
 
     def _items(self, kind: str) -> int:
         return len(self.here.get(kind, ()))
-
-    def _bytes(self, kind: str) -> int:
-        return self._items(kind) * sum(strip.bytes for strip in self.part.strips[kind])

@@ -80,19 +80,19 @@ def straight(on: Resources, leg: LegWork, number: int, job: Job) -> tuple[Result
     began = time.monotonic()
     with begun(on, leg, job, blocks) as writing:
         result = writing.look()
-        sums = on.sums(leg) if quick else {}
+        sums = on.sums(leg) if quick else {}  # this and what is counted: while the wire is busy
+        tallies = {kind: Tally(len(some.length), int(some.length.sum())) for kind, some in by_kind.items()}
         result = result or (in_a_moment(writing) if quick else None)
         if result is None or not result.ok:
             on.begin(leg)
         if result is None:
             result = finish(writing, job.deadline)
     end_write(job, result)
-    seconds, total = time.monotonic() - began, max(1, int(blocks.length.sum()))
-    for kind, some in by_kind.items():
-        nbytes = int(some.length.sum())
-        tally = Tally(len(some.length), nbytes)
-        tally.seconds, tally.calls = seconds * nbytes / total, result.calls
-        count(leg, {kind: tally})
+    seconds = time.monotonic() - began
+    total = max(1, sum(tally.bytes for tally in tallies.values()))
+    for tally in tallies.values():
+        tally.seconds, tally.calls = seconds * tally.bytes / total, result.calls
+    count(leg, tallies)
     return (told(leg, result, sums=sums),)
 
 

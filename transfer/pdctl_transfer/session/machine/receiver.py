@@ -41,6 +41,8 @@ class Receiver(Linking):
         self._handles: dict[int, Request] = {}
         self._over: Recent[Key, Failure | None] = Recent(REMEMBER_S)
         """Requests that ended, for prefill ranks that speak of them late."""
+        self._checking: dict[int, Request] = {}
+        """By the jobs that look at what landed."""
         self._closing: Failure | None = None
 
     @property
@@ -189,6 +191,7 @@ class Receiver(Linking):
         if request.open and request.complete and request.checking is None:
             sums = tuple((source.rank, source.sums) for source in request.sources.values())
             request.checking = self.start(do.Check(request.key, sums))
+            self._checking[request.checking] = request
 
     def _done(self, event: on.JobDone) -> None:
         request = self.placed(event.job, well=True)
@@ -196,7 +199,7 @@ class Receiver(Linking):
             self._look(request)
             self._release(request)
             return
-        request = next((r for r in self.requests.values() if r.checking == event.job), None)
+        request = self._checking.pop(event.job, None)
         if request is None:
             return
         request.checking = None
@@ -209,7 +212,7 @@ class Receiver(Linking):
     def _broke(self, event: on.JobBroke) -> None:
         request = self.placed(event.job, well=False)
         if request is None:
-            request = next((r for r in self.requests.values() if r.checking == event.job), None)
+            request = self._checking.pop(event.job, None)
         if request is not None:
             if request.checking == event.job:
                 request.checking = None

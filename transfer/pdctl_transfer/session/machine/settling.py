@@ -102,7 +102,7 @@ class Settling(Machine):
     def forget(self, leg: Leg, failure: Failure | None) -> None:
         """It is settled, or was confirmed."""
         self.legs.pop(leg.key, None)
-        if not self.legs_of(leg.peer):
+        if leg.peer in self.lost and not self.legs_of(leg.peer):
             self.lost.pop(leg.peer, None)
         self.over.put(leg.key, failure, self.now)
         self.do(do.Cancel(("prove", leg.key)), do.Forget(leg.key))
