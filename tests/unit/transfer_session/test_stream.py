@@ -114,7 +114,7 @@ def test_one_rank_that_fails_ends_the_room_at_once(failing: int) -> None:
 
 def test_a_stream_without_scratch_ends() -> None:
     """All of it in quarantine: every rank hears of it before the request's own time is over."""
-    soon = replace(PIECES, waiting_s=0.5, transfer_s=0.5)
+    soon = replace(PIECES, waiting_s=1.0, transfer_s=1.0)
     with World(manifest("prefill", 1), manifest("decode", 4), soon) as w:
         area = next(iter(w.prefill.values()))[0]._driver.scratch
         taken = []
