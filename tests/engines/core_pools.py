@@ -50,6 +50,12 @@ def sglang(model: Path, ways: Ways, page: int = 32) -> Stand:
     return _sglang("sglang-core", str(model), words, ways, page)
 
 
+def sglang_nixl(model: Path, ways: Ways) -> Stand:
+    """The dense one over NIXL."""
+    document, env = sglang(model, ways)
+    return Stand(document | {"transfer": {"backend": "nixl", "protocol": "tcp"}}, env)
+
+
 def sglang_hybrid(ways: Ways) -> Stand:
     """SGLang, gated delta net, float32, by torch (`inside/gdn_on_cpu.py`)."""
     words = ["--max-total-tokens", "12000", "--context-length", "2048", "--max-mamba-cache-size", "16"]
@@ -59,7 +65,7 @@ def sglang_hybrid(ways: Ways) -> Stand:
 
 def _sglang(name: str, model: str, words: list[str], ways: Ways, page: int) -> Stand:
     words = [*words, "--device", "cpu", "--mem-fraction-static", "0.1", "--max-running-requests", "8", *DENSE]
-    cores = dict.fromkeys(("p1", "p2", "staged", "d1", "d2", "off"), "pdctl")
+    cores = dict.fromkeys(("p1", "p2", "staged", "d1", "d2", "cached", "off", "off2"), "pdctl")
     cores |= {"auto1": "auto", "auto2": "auto", "p-engine": "engine", "d-engine": "engine", "d2-engine": "engine"}
 
     def pool(name: str, **more: Any) -> dict[str, Any]:
@@ -70,13 +76,15 @@ def _sglang(name: str, model: str, words: list[str], ways: Ways, page: int) -> S
         "prefill": [pool("p1"), pool("p2", **WIDE), pool("staged", **PIPELINE), pool("p-engine")],
         "decode": [
             *(pool(name) for name in ("d1", "auto1", "d-engine", "off")),
-            *(pool(name, **WIDE) for name in ("d2", "auto2", "d2-engine")),
+            *(pool(name, **WIDE) for name in ("d2", "auto2", "d2-engine", "off2")),
+            pool("cached") | {"args": [*words, "--disaggregation-decode-enable-radix-cache"]},
         ],
         "roles": {"aggregate": {key: value for key, value in pool("aggregate").items() if key != "name"}},
     }
     options = as_json(dict(ways.session))
     env = {name: {"PDCTL_CORE": core, "PDCTL_CORE_OPTIONS": options} for name, core in cores.items()}
-    env["off"]["PDCTL_PLUGIN"] = "off"
+    for name in ("off", "off2"):
+        env[name]["PDCTL_PLUGIN"] = "off"
     return Stand(document, env)
 
 

@@ -24,7 +24,7 @@ from pdctl_transfer.layout.manifest import (
     Stage,
     Transfer,
 )
-from pdctl_transfer.plugins import judge, peer, sglang
+from pdctl_transfer.plugins import judge, peer, sglang, sglang_handshake, sglang_state
 from pdctl_transfer.plugins.guard import guarded
 
 
@@ -81,9 +81,9 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sglang", "sglang.srt", "sglang.srt.disaggregation", "sglang.srt.disaggregation.base"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "sglang.srt.disaggregation.base.conn", conn)
-    monkeypatch.setattr(sglang, "state", sglang.State())
+    monkeypatch.setattr(sglang_state, "state", sglang_state.State())
     monkeypatch.setattr(peer, "fetch_sizes", lambda _: {"attn_tp_size": 1, "pp_size": 1, "page_size": 32})
-    sglang.state.manifest = layout("decode")
+    sglang_state.state.manifest = layout("decode")
 
 
 def queue_of(manager: Manager) -> SimpleNamespace:
@@ -102,7 +102,7 @@ def handshake(
         return addresses, []
 
     queue = queue_of(manager)
-    result = sglang._handshake(original or accept, queue, {"127.0.0.1:9": [request]})
+    result = sglang_handshake.handshake(original or accept, queue, {"127.0.0.1:9": [request]})
     return manager, receiver, result, asked
 
 
@@ -133,7 +133,7 @@ def test_a_misfit_is_refused_on_both_sides_and_sglang_never_asked(
 
 
 def test_without_a_plugin_on_prefill_its_bootstrap_answer_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    sglang.state.manifest = layout("decode", page_size=64)
+    sglang_state.state.manifest = layout("decode", page_size=64)
     manager, _, _, asked = handshake(monkeypatch, None)
     assert asked == []
     assert manager.reasons[7].startswith("PD1001")
@@ -152,7 +152,7 @@ def test_a_check_of_sglangs_own_fails_the_request_not_the_engine(monkeypatch: py
 def test_a_refused_prefill_is_asked_again_once_it_may_have_been_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     handshake(monkeypatch, layout("prefill", page_size=64))
     assert handshake(monkeypatch, layout("prefill"))[3] == []  # within the time it is remembered
-    monkeypatch.setattr(sglang, "_RECHECK_S", 0.0)
+    monkeypatch.setattr(sglang_handshake, "_RECHECK_S", 0.0)
     assert handshake(monkeypatch, layout("prefill"))[3] == ["127.0.0.1:9"]
 
 
@@ -161,7 +161,7 @@ def test_a_prefill_that_does_not_answer_is_left_to_sglangs_retries(monkeypatch: 
         raise peer.Unanswered("connection refused")
 
     monkeypatch.setattr(peer, "fetch", gone)
-    assert sglang._verdict(queue_of(Manager()), "127.0.0.1:9") is None
+    assert sglang_handshake._verdict(queue_of(Manager()), "127.0.0.1:9") is None
 
 
 def test_a_prefill_whose_ranks_have_not_all_spoken_is_waited_for_but_not_for_ever(
@@ -174,17 +174,17 @@ def test_a_prefill_whose_ranks_have_not_all_spoken_is_waited_for_but_not_for_eve
 
     monkeypatch.setattr(peer, "fetch", early)
     queue = queue_of(Manager())
-    assert sglang._handshake(pytest.fail, queue, {"a:1": ["request"]}) == ({}, ["request"])
-    assert sglang._too_early(queue, "a:1")  # and the scheduler is not blocked by asking at every step
-    sglang.state.early["a:1"] -= sglang._REGISTER_S + 1
-    assert sglang._verdict(queue, "a:1") is None
+    assert sglang_handshake.handshake(pytest.fail, queue, {"a:1": ["request"]}) == ({}, ["request"])
+    assert sglang_handshake._too_early(queue, "a:1")  # and the scheduler is not blocked by asking at every step
+    sglang_state.state.early["a:1"] -= sglang_handshake._REGISTER_S + 1
+    assert sglang_handshake._verdict(queue, "a:1") is None
 
 
 def test_what_fails_inside_the_plugin_leaves_the_handshake_to_sglang(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise KeyError("a field that another version renamed")
 
-    monkeypatch.setattr(sglang, "judge", broken)
+    monkeypatch.setattr(sglang_handshake, "judge", broken)
     assert handshake(monkeypatch, layout("prefill"))[3] == ["127.0.0.1:9"]
 
 

@@ -8,7 +8,7 @@ refused: the ranks speak when the engine starts, and its server starts anew with
 from typing import Any, Final
 
 from pdctl_transfer.errors import TransferError
-from pdctl_transfer.layout.manifest import Manifest
+from pdctl_transfer.layout.manifest import Manifest, Parallel
 from pdctl_transfer.layout.read import decode_manifest, encode_manifest
 from pdctl_transfer.plugins.sglang_layout import merge
 
@@ -40,6 +40,11 @@ class Stages:
         if self._parts.setdefault(rank, part) != part:
             return 409, f"stage {rank} has said something else before".encode()
         return 200, b"OK"
+
+    def parallel(self) -> Parallel | None:
+        """The sizes of the engine, once all of its stages are there."""
+        parts = list(self._parts.values())
+        return parts[0].parallel if parts and len(parts) >= parts[0].parallel.pp else None
 
     def get(self) -> tuple[int, bytes]:
         """All stages as one manifest; 503 while some are missing."""

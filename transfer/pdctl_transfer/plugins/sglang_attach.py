@@ -1,0 +1,159 @@
+"""Putting a core into a rank of SGLang: what of its settings the core does not know, its memory, its fabric, its peer.
+
+Over Mooncake the core uses the engine's own session and the memory that the engine registered there; over NIXL an agent
+of its own, with which that memory is registered once more. Whatever fails here leaves the engine without the core.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pdctl_transfer.fabric.base import Fabric
+from pdctl_transfer.layout.manifest import Manifest, Role
+from pdctl_transfer.plugins import core, sglang_registry, sglang_shape
+from pdctl_transfer.plugins.peer import Refusal
+from pdctl_transfer.plugins.sglang_aux import Rows
+from pdctl_transfer.plugins.sglang_manager import CoreRank
+from pdctl_transfer.plugins.sglang_slices import Pages
+from pdctl_transfer.plugins.sglang_ways import Ways, core_check
+from pdctl_transfer.region import CPU, Region
+from pdctl_transfer.rules.core_limits import KINDS
+from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank
+from pdctl_transfer.session.bytes.copier import Copier, default_copier
+
+log = logging.getLogger("pdctl")
+
+DEVICES: Final = frozenset({"cpu", "cuda"})
+
+
+def obstacle(manager: Any, queue: Any, role: Role, backend: str) -> Refusal | None:
+    """Why this rank has no core: what of its settings the core does not know."""
+    lacks = sglang_shape.missing(manager, backend)
+    if lacks:
+        return Refusal("PD3131", f"the manager has no {', '.join(lacks[:4])}")
+    args, scheduler = manager.kv_args, queue.scheduler
+    unknown = sorted({_word(kind) for kind in args.state_types} - KINDS)
+    if unknown:
+        return Refusal("PD3133", f"{', '.join(unknown)}: its indices are not ids of items, or it is new")
+    device = str(getattr(getattr(scheduler, "server_args", None), "device", None) or "cpu").partition(":")[0]
+    protocol = protocol_of(os.environ)
+    for what, there in (
+        ("context parallelism (--attn-cp-size)", manager.attn_cp_size > 1),
+        ("decode context parallelism (--dcp-size)", manager.dcp_size > 1),
+        ("KV cut by pages over ranks (--enable-kv-cache-sharding)", manager.kv_shard_size > 1),
+        ("replicas in one engine (--dp-size without --enable-dp-attention)", manager.system_dp_size > 1),
+        ("pipeline stages on decode", role == "decode" and manager.pp_size > 1),
+        ("allocation once prefill is complete", manager.defer_decode_allocation),
+        ("the engine's staging buffer (SGLANG_DISAGG_STAGING_BUFFER)", manager.enable_staging),
+        ("HiSparse", getattr(scheduler, "enable_hisparse", False)),
+        ("KV received in host memory", getattr(args, "host_kv_data_ptrs", None)),
+        ("metadata rows out of the CPU's reach", rows_on(queue) not in ("", "cpu")),
+        (f"memory on {device}", device not in DEVICES),
+        (f"Mooncake over {protocol}", backend == "mooncake" and protocol not in ("tcp", "rdma")),
+    ):
+        if there:
+            return Refusal("PD3132", what)
+    return None
+
+
+def rows_on(queue: Any) -> str:
+    """Where the metadata buffers lie; empty where that cannot be seen."""
+    buffers = getattr(queue, "metadata_buffers", None) or getattr(queue.scheduler, "disagg_metadata_buffers", None)
+    return str(getattr(getattr(getattr(buffers, "output_ids", None), "device", None), "type", ""))
+
+
+def protocol_of(environ: Mapping[str, str]) -> str:
+    """What Mooncake was asked for by SGLang's rules."""
+    return "tcp" if environ.get("MC_FORCE_TCP") == "1" else environ.get("MOONCAKE_PROTOCOL", "rdma")
+
+
+def regions_of(args: Any, where: str) -> list[Region]:
+    """The registered buffers in the order of the manifest's entries."""
+    groups = [(args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens)]
+    groups += zip(args.state_data_ptrs, args.state_data_lens, args.state_item_lens, strict=True)
+    return [
+        Region(base, length // item if item else 0, item, where)
+        for bases, lengths, items in groups
+        for base, length, item in zip(bases, lengths, items, strict=True)
+    ]
+
+
+def options_of(manager: Any, role: Role, environ: Mapping[str, str] = os.environ) -> Options:
+    """What the operator said, over defaults that follow the engine's own timeouts. TransferError with a code."""
+    given = environ.get(core.OPTIONS) or "{}"
+    core.options(manager.local_ip, given)  # what is no JSON, or no option, has its code there
+    named = msgspec.json.decode(given)
+    ask = getattr(manager, "bootstrap_timeout" if role == "prefill" else "waiting_timeout", None)
+    wait = getattr(manager, "waiting_timeout", None) or ask
+    defaults = {"bootstrap_s": ask, "waiting_s": wait}
+    return core.options(
+        manager.local_ip, {**{k: float(v) for k, v in defaults.items() if v and k not in named}, **named}
+    )
+
+
+def mooncake(manager: Any, _: Sequence[Region]) -> Fabric:
+    """The engine's own session."""
+    from pdctl_transfer.fabric.mooncake import MooncakeFabric
+
+    engine, held = manager.engine, manager._registerable_regions()
+    tcp = protocol_of(os.environ) == "tcp"
+    return MooncakeFabric.adopt(engine.engine, engine.session_id, held, "tcp" if tcp else "rdma")
+
+
+def nixl(_: Any, regions: Sequence[Region]) -> Fabric:
+    """An agent of the core's: the engine's sends its metadata to its peers before the core has memory to register."""
+    from pdctl_transfer.fabric.nixl import NixlFabric
+
+    fabric = NixlFabric("tcp" if os.environ.get("UCX_TLS", "").startswith("tcp") else "any")
+    for base, nbytes in dict.fromkeys((region.base, region.nbytes) for region in regions if region.nbytes):
+        fabric.register(base, nbytes)
+    return fabric
+
+
+FABRICS: Final[Mapping[str, Callable[[Any, Sequence[Region]], Fabric]]] = {"mooncake": mooncake, "nixl": nixl}
+
+
+def attach(manager: Any, queue: Any, manifest: Manifest, ways: Ways, address: str) -> None:
+    """Put a core into this rank. Raises what fails: the caller leaves the engine without one.
+
+    manifest: of all stages of this side. address: the engine's own bootstrap server, of a prefill rank.
+    """
+    args, role = manager.kv_args, manifest.role
+    given = options_of(manager, role)
+    rank = Rank(manager.pp_rank, manager.attn_tp_rank, manager.attn_dp_rank)
+    device = str(getattr(queue.scheduler.server_args, "device", "cpu")).partition(":")[0]
+    where = CPU if device == "cpu" else f"{device}:{args.gpu_id}"
+    regions = regions_of(args, where)
+    registry = sglang_registry.where(address) if role == "prefill" else None
+
+    copier: Copier
+    if where == CPU:
+        copier = default_copier(regions)
+    else:
+        from pdctl_transfer.session.bytes.torch_copier import TorchCopier
+
+        copier = TorchCopier(regions)
+
+    def make() -> PrefillPeer | DecodePeer:
+        fabric = FABRICS[manifest.transfer.backend](manager, regions)
+        if registry is None:
+            return DecodePeer(manifest, rank, regions, fabric, given, check=core_check, copier=copier)
+        return PrefillPeer(
+            manifest, rank, regions, fabric, registry=registry, options=given, check=core_check, copier=copier
+        )
+
+    rows = Rows(args.aux_data_ptrs, args.aux_data_lens, args.aux_item_lens)
+    manager.ways = ways
+    kinds = [_word(kind) for kind in args.state_types]
+    later_stage = role == "prefill" and rank.pp > 0  # of which SGLang asks nothing: the first stage asks for all
+    manager.core = CoreRank(make, kinds, rows, args.page_size, watched=later_stage)
+    if role == "prefill" and manifest.transfer.backend == "mooncake":
+        manager.core.pages = Pages(copier, manager.engine.register)
+    log.warning("pdctl plugin: the core is in this %s rank %s, with %d regions", role, rank, len(regions))
+
+
+def _word(kind: Any) -> str:
+    return str(getattr(kind, "value", kind))
