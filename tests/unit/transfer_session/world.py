@@ -121,7 +121,7 @@ class Buffers:
         seed = zlib.crc32(f"{room} {kind} {e.layer} {e.tensor}".encode())
         whole = np.random.default_rng(seed).integers(0, 256, (count, e.outer, total_units(e), e.inner_bytes), np.uint8)
         mine = local_units(e, self.manifest.parallel.attn_tp, self.rank.tp)
-        return whole[:, :, mine, :].reshape(count, -1)
+        return whole[:, :, mine, :].reshape(count, e.item_len)
 
     def fill(self, room: int, indices: dict[str, list[int]]) -> None:
         for (kind, e), array in zip(self.entries(), self.arrays, strict=True):

@@ -1,7 +1,8 @@
 """What a side says of itself in a handshake, and whether its memory can be what its layout says."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -16,6 +17,9 @@ from pdctl_transfer.session.bytes.copier import Copier, copier_of
 from pdctl_transfer.session.failure import Side
 from pdctl_transfer.session.options import Options, Rank
 from pdctl_transfer.session.wire.messages import PROTOCOL, Hello
+
+NO_ITEMS: Final[Mapping[str, str]] = {"dsa_tail": "segments of a row"}
+"""Kinds whose lists are no ids, and what they are (SGLang 0.5.23)."""
 
 Check = Callable[[Manifest, Manifest], Iterable[Finding]]
 
@@ -67,15 +71,18 @@ def stage_of(manifest: Manifest, rank: Rank) -> Stage | None:
     return next((stage for stage in manifest.stages if stage.pp_rank == rank.pp), None)
 
 
-def unmoved(manifest: Manifest) -> str:
-    """Why state of this layout is not moved as a whole by any of its ranks; empty where it is (PD1006)."""
+def unmoved(manifest: Manifest) -> tuple[str, str] | None:
+    """Code and reason why state of this layout is not moved as a whole by any of its ranks; None where it is."""
     parallel = manifest.parallel
-    if parallel.attn_cp <= 1:
-        return ""
-    return (
-        f"context parallelism of {parallel.attn_cp} on {manifest.role}: each rank holds other tokens, and the transfer "
-        "core does not know which"
-    )
+    if parallel.attn_cp > 1:
+        return "PD1006", (
+            f"context parallelism of {parallel.attn_cp} on {manifest.role}: each rank holds other tokens, and the "
+            "transfer core does not know which"
+        )
+    kinds = {component.kind for stage in manifest.stages for component in stage.components if component.entries}
+    for kind in sorted(kinds & NO_ITEMS.keys()):
+        return "PD4036", f"{kind} on {manifest.role}: its numbers are {NO_ITEMS[kind]}, not ids of items"
+    return None
 
 
 def region_fault(manifest: Manifest, rank: Rank, regions: tuple[Region, ...]) -> str:
@@ -115,14 +122,14 @@ def identity(
 ) -> Identity:
     """An identity with a fresh incarnation, and the copier given or one for its regions.
 
-    Raises TransferError PD1006 for a layout that the core does not move, PD4022 where the regions do not fit the
-    manifest, or the copier is of others, PD4016 where they are out of the CPU's reach, there is no copier, and
+    Raises TransferError PD1006 or PD4036 for a layout that the core does not move, PD4022 where the regions do not fit
+    the manifest, or the copier is of others, PD4016 where they are out of the CPU's reach, there is no copier, and
     `options.verify` needs one.
     """
     held = tuple(regions)
-    fault = unmoved(manifest)
-    if fault:
-        raise TransferError(fault, code="PD1006")
+    apart = unmoved(manifest)
+    if apart is not None:
+        raise TransferError(apart[1], code=apart[0])
     fault = region_fault(manifest, rank, held)
     if fault:
         raise TransferError(f"{manifest.role} {rank}: {fault}", code="PD4022")

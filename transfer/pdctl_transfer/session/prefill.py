@@ -16,7 +16,7 @@ from pdctl_transfer.session.checks import Held, ask_fault, default_check, fallba
 from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.driver import Driver
-from pdctl_transfer.session.drive.legwork import LegWork, Partner
+from pdctl_transfer.session.drive.legwork import LegWork, Partner, windows
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
 from pdctl_transfer.session.drive.loop import Channel
@@ -158,7 +158,8 @@ class _Prefill(Driver):
             chunk = min(self.options.chunk_bytes, hello.chunk_bytes)
             part, expected = pair.part(mine, his, self.me.regions, hello.regions), pair.decode_ranks(mine)
             held = Held(pair.decode, hello.rank.pp, hello.regions)
-            self._partners[peer] = Partner(hello, held, part, expected, chunk, link.name, vital)
+            last = windows(pair.prefill, pair.decode)
+            self._partners[peer] = Partner(hello, held, part, expected, chunk, link.name, vital, last)
             self.workers.submit(vital.meet, PULSE)
         old = self._links.get(peer)
         self._links[peer] = link

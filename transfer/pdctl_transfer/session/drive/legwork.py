@@ -1,13 +1,14 @@
 """The bytes of a leg: what decode asked for, what the engine sent, and how the work is cut. No machine knows of it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from pdctl_transfer.fabric.base import Peer, Transport
+from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.plan import RankId
 from pdctl_transfer.region import Region
 from pdctl_transfer.session.bytes.cost import Load, resolve
@@ -24,6 +25,9 @@ from pdctl_transfer.telemetry import Tally, Telemetry
 
 FEW: Final = 8
 """Items of a kind so few that their order decides nothing."""
+WINDOWS: Final = frozenset({("sglang", "swa"), ("sglang", "block_scale_swa")})
+"""Engine and kind of lists that name the pages of a request's last tokens: both sides' end together, wherever they
+begin. (SGLang 0.5.23 pairs them from the beginning and cuts the longer one's end: each page lands one place off.)"""
 INLINE_SAMPLES: Final = 1 << 14
 """Where no more copies of items are looked at, the job that writes them sums up while they are on the wire: it takes
 less than a millisecond, and a thread of its own would take the interpreter from the one that has to begin the write."""
@@ -39,6 +43,13 @@ class Partner(Struct, frozen=True):
     chunk_bytes: int
     name: str
     vital: Vital
+    windows: frozenset[str] = frozenset()
+    """Kinds of both engines that are paired from the end."""
+
+
+def windows(prefill: Manifest, decode: Manifest) -> frozenset[str]:
+    """Kinds whose lists end together on both sides."""
+    return frozenset(kind for engine, kind in WINDOWS if prefill.engine.name == decode.engine.name == engine)
 
 
 class Installment(Struct, frozen=True):
@@ -83,7 +94,14 @@ class LegWork:
     def take(self, sent: Sent) -> str:
         """Note what is sent, without what decode holds; why that cannot be, else empty."""
         here = dict(self.here)
-        for kind, ids in sent.indices.items():
+        for kind in sorted(
+            sent.indices, key=self.partner.windows.__contains__
+        ):  # once it is known whether all of kv is there
+            ids, before = sent.indices[kind], here.get(kind)
+            surplus = self._surplus(kind, len(ids), here) if before is None and sent.last else None
+            if surplus is not None:
+                here[kind] = ids[surplus:]
+                continue
             if kind not in self._left:
                 holds, skipped = self.ask.skip.get(kind, 0), sent.skipped.get(kind, 0)
                 if skipped > holds:
@@ -91,11 +109,18 @@ class LegWork:
                 self._left[kind] = holds - skipped
             over = min(self._left[kind], len(ids))
             self._left[kind] -= over
-            before = here.get(kind)
             here[kind] = ids[over:] if before is None else np.concatenate([before, ids[over:]])
         self.spans = {kind: slice(len(self.here.get(kind, ())), len(ids)) for kind, ids in here.items()}
         self.here = here
         return ""
+
+    def _surplus(self, kind: str, sent: int, here: Mapping[str, Column]) -> int | None:
+        """How many items of a window stand before decode's first; None where that is not known. As many pages of kv on
+        both sides say that both end with the same page."""
+        if kind not in self.partner.windows or "kv" not in here or "kv" not in self.there or kind not in self.there:
+            return None
+        surplus = sent - len(self.there[kind])
+        return surplus if surplus >= 0 and len(here["kv"]) == len(self.there["kv"]) else None
 
     def cut(self, transport: Transport, *, copies: bool, last: bool) -> Cut:
         """Cut the work for what was sent last. `copies`: whether this side can gather."""

@@ -183,9 +183,9 @@ class Link:
             return "PD4024", f"{self.name} has a {other.role} manifest", theirs
         if hello.fabric != self.me.fabric.kind:
             return "PD4025", f"{self.name} moves bytes by {hello.fabric}, this side by {self.me.fabric.kind}", theirs
-        fault = unmoved(other)
-        if fault:
-            return "PD1006", f"{self.name}: {fault}", theirs
+        apart = unmoved(other)
+        if apart is not None:
+            return apart[0], f"{self.name}: {apart[1]}", theirs
         fault = region_fault(other, hello.rank, hello.regions)
         if fault:
             return "PD4022", f"{self.name}: {fault}", theirs
