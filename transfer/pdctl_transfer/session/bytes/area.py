@@ -3,6 +3,7 @@
 One area a process, however many ranks share its fabric: whoever asks for the same gets a share of the same (`pool.py`).
 """
 
+import os
 import threading
 from collections.abc import Callable, Hashable
 from typing import Final, Literal
@@ -18,7 +19,7 @@ Key = tuple[int, str, int, int, Purpose]
 
 _areas: Final[dict[Key, tuple[Pool, int]]] = {}
 """Pools that are in use, and by how many."""
-_sharing: Final = threading.Lock()
+_sharing = threading.Lock()
 
 
 class Area:
@@ -146,3 +147,13 @@ def shared_area(fabric: Fabric, copier: Copier, nbytes: int, slot_bytes: int, pu
             pool.memory(copier)
         _areas[key] = pool, holders + 1
     return Area(key, pool, copier)
+
+
+def _forked() -> None:
+    """A child shares no area with its parent, and whoever held the lock there is not here."""
+    global _sharing
+    _sharing = threading.Lock()
+    _areas.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

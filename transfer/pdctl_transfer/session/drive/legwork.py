@@ -1,5 +1,6 @@
 """The bytes of a leg: what decode asked for, what the engine sent, and how the work is cut. No machine knows of it."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -82,6 +83,7 @@ class LegWork:
         self.installments: list[Installment] = []
         self.summed_apart = True
         self.tallies: dict[str, Tally] = {}
+        self.counting = threading.Lock()
         self.queued_at = self.started_at = 0.0
         self.said = False
         """Decode was told that it begins."""

@@ -15,7 +15,7 @@ PULSE: Final = {"pulse": 3}
 """The lane of jobs that knock."""
 
 _pulses: dict[str, socket.socket] = {}
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 
 
 def pulse(host: str) -> int:
@@ -70,7 +70,9 @@ class Vital:
 
 
 def _forked() -> None:
-    """A child is another process: its parent's pulse must not beat in it."""
+    """A child is another process: its parent's pulse must not beat in it, and whoever held the lock is not here."""
+    global _lock
+    _lock = threading.Lock()
     for sock in _pulses.values():
         sock.close()
     _pulses.clear()

@@ -181,9 +181,6 @@ def blamed(leg: LegWork, result: WriteResult) -> Failure:
 
 def count(leg: LegWork, tallies: dict[str, Tally]) -> None:
     """Add what was moved by kind. Jobs of one leg may do so at once: each kind is one job's, but for staged chunks."""
-    with _counting:
+    with leg.counting:
         for kind, tally in tallies.items():
             leg.tallies.setdefault(kind, Tally()).add(tally)
-
-
-_counting: Final = threading.Lock()
