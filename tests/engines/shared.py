@@ -237,7 +237,7 @@ def ways(engine: Instance) -> list[dict[str, Any]]:
     if (engine.pool.engine or engine.fleet.engine) == "vllm":
         return list(http.get_json(f"{engine.url}/pdctl/ways"))
     states = http.get_json(f"{engine.url}/server_info")["internal_states"]
-    return [way for state in states for way in state["pdctl"].get("ways", [])]
+    return [way for state in states for way in state.get("pdctl", {}).get("ways", [])]
 
 
 def registry_of(engine: Instance) -> int | None:

@@ -19,8 +19,16 @@ EFFORTS = [
 @pytest.mark.parametrize("prompts", EFFORTS)
 @pytest.mark.parametrize("pair", core_pairs.SGLANG, ids=str)
 def test_tokens_are_the_aggregate_engines(sglang_dense: Shared, pair: Pair, prompts: Sequence[Tokens]) -> None:
-    sides = pair.prefill, pair.decode
-    assert sglang_dense.unlike(sides, prompts, NONE, TOKENS, AT_ONCE) == []
+    assert sglang_dense.unlike((pair.prefill, pair.decode), prompts, NONE, TOKENS, AT_ONCE) == []
+    assert sglang_dense.way(pair.prefill, pair.decode) == pair.way
+
+
+@pytest.mark.parametrize("pair", core_pairs.SGLANG_CHOICES, ids=str)
+def test_the_way_is_the_documented_one_and_either_serves(sglang_dense: Shared, pair: Pair) -> None:
+    """`auto` takes the core where TP is unequal; a side that has no core, or is told to leave it, the engine's path."""
+    assert sglang_dense.unlike((pair.prefill, pair.decode), core_pairs.few(), NONE, TOKENS, AT_ONCE) == []
+    if pair.decode != "off":  # which says nothing
+        assert sglang_dense.way(pair.prefill, pair.decode) == pair.way
 
 
 @pytest.mark.full
@@ -36,3 +44,4 @@ def test_recurrent_state_brings_the_aggregate_engines_tokens(
 ) -> None:
     """At unequal TP each half of a convolution's three parts must land in its own rank, as must the heads."""
     assert sglang_hybrid.unlike((pair.prefill, pair.decode), prompts, NONE, TOKENS, AT_ONCE) == []
+    assert sglang_hybrid.way(pair.prefill, pair.decode) == pair.way

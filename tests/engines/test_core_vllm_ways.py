@@ -13,8 +13,8 @@ from pdctl.engines.base import Instance
 from pdctl.engines.vllm.probe import FOR_PREFILL
 from tests.engines import core_pairs
 from tests.engines.core_pairs import AT_ONCE, TOKENS, Tokens
-from tests.engines.faults import at_rest
 from tests.engines.fleets import ROOT
+from tests.engines.mishaps import at_rest
 from tests.engines.shared import Shared, ways
 
 pytestmark = pytest.mark.engines

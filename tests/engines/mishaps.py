@@ -43,6 +43,14 @@ class Size(NamedTuple):
     threads: int
     fds: int
 
+    def within(self, before: "Size") -> bool:
+        """Whether nothing has grown, but for a few threads of pools and what the heap keeps."""
+        return (
+            self.threads <= before.threads + 8
+            and self.fds <= before.fds + 16
+            and self.rss <= before.rss * 1.1 + (64 << 20)
+        )
+
 
 def size_of(engines: Shared, name: str) -> Size:
     """Bytes, threads and descriptors of an engine."""
