@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from pdctl_transfer.session.bytes import checksum, copying
+from pdctl_transfer.session.drive.legwork import LegWork
 from tests.integration.transfer.ranks import OPTIONS, Host, Process, Spec, indices, pair, rooms
 from tests.integration.transfer.wide import FORKS
 from tests.unit.transfer_session.world import manifest, ranks
@@ -40,7 +41,11 @@ class Defective(Host):
                 fabric.begin = bad_state
                 self._undo.append(lambda fabric=fabric: delattr(fabric, "begin"))
             return
-        function, broken = {"sums": (checksum.sums, no_memory), "scatter": (copying.scatter, bad_value)}[where]
+        function, broken = {
+            "sums": (checksum.sums, no_memory),
+            "scatter": (copying.scatter, bad_value),
+            "cut": (LegWork.cut, bad_state),
+        }[where]
         code = function.__code__
         function.__code__ = broken.__code__
         self._undo.append(lambda: setattr(function, "__code__", code))
@@ -69,6 +74,7 @@ def move(prefill: Process, decode: Process) -> tuple[int, dict[str, list[int]]]:
         ("prefill", "sums", (1, 1)),
         ("decode", "sums", (1, 1)),
         ("decode", "scatter", (2, 1)),
+        ("prefill", "cut", (1, 1)),
     ],
     ids=lambda value: value if isinstance(value, str) else "tp{}-{}".format(*value),
 )

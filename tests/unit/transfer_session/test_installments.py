@@ -12,7 +12,7 @@ from pdctl_transfer.plan import RankId
 from pdctl_transfer.session import Rank
 from pdctl_transfer.session.bytes.cost import WAYS
 from pdctl_transfer.session.bytes.work import PairPlan
-from pdctl_transfer.session.drive import landing
+from pdctl_transfer.session.drive import landing, legwork
 from pdctl_transfer.session.machine.leg import Cut
 from pdctl_transfer.session.options import Way
 from pdctl_transfer.session.wire.messages import More
@@ -200,3 +200,27 @@ def send_all(model: Model) -> None:
     for rank in model.side("prefill"):
         for serial in model.unsent(rank):
             model.send_next(rank, serial)
+
+
+@pytest.mark.code("PD4042")
+@pytest.mark.parametrize(("where", "side"), [(landing.Aim, "decode"), (legwork.LegWork, "prefill")])
+def test_a_defect_on_the_loop_fails_the_request_at_once(where: Any, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if it is left to a timer: what the machine asks of bytes is answered, whatever happens there."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: "staged")
+    with World(manifest("prefill", 1), manifest("decode", 1), replace(FAST, transfer_s=60, waiting_s=60)) as world:
+        room, (peer, _), (decoder, _) = next(rooms), *world.prefill.values(), *world.decode.values()
+        ids = indices(np.random.default_rng(0), 64, 6)
+        receiver, sender = decoder.open(room, world.at, ids), peer.open(room)
+        monkeypatch.setattr(where, "extend" if side == "decode" else "cut", broken)
+        sender.send({kind: ids[kind] for kind in PAGED}, last=False)
+        assert {handle.wait(20) for handle in (receiver, sender)} == {"failed"}
+        assert (receiver.failure.code, receiver.failure.side) == ("PD4042", side)
+        assert (sender.failure.code, sender.failure.side) == ("PD4042", side)
+        monkeypatch.undo()
+        senders, receivers, wrong = world.transfer()
+        assert {handle.wait(20) for handle in [*senders, *receivers]} == {"confirmed"}
+        assert wrong() == []

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from pdctl_transfer.session.checks import Held, default_check, fallback_fault
 from pdctl_transfer.session.drive.client import Address
 from pdctl_transfer.session.drive.driver import Driver
 from pdctl_transfer.session.drive.finder import Finder
+from pdctl_transfer.session.drive.jobs import answered
 from pdctl_transfer.session.drive.keeper import Kept
 from pdctl_transfer.session.drive.landing import FEW_SAMPLES, HANDS, Aim
 from pdctl_transfer.session.drive.link import Link
@@ -238,7 +240,7 @@ class _Decode(Driver):
         aim = self._aims[key]
         if more is None:
             return len(aim.chunks.get(rank, ()))
-        made = aim.extend(rank, more)
+        made = answered("decode", partial(aim.extend, rank, more))
         if made is None:
             cause = f"room {key[0]}: {aim.names[rank]} told of an installment that is none of what was asked for"
             return Failure("PD4020", cause, "prefill")

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from pdctl_transfer.errors import FabricError
 from pdctl_transfer.fabric.base import Fabric
@@ -16,6 +17,7 @@ from pdctl_transfer.session.checks import Held, ask_fault, default_check, fallba
 from pdctl_transfer.session.drive import writes
 from pdctl_transfer.session.drive.client import Registration
 from pdctl_transfer.session.drive.driver import Driver
+from pdctl_transfer.session.drive.jobs import answered
 from pdctl_transfer.session.drive.legwork import LegWork, Partner, windows
 from pdctl_transfer.session.drive.link import Link
 from pdctl_transfer.session.drive.listener import Listener
@@ -265,6 +267,9 @@ class _Prefill(Driver):
         self.post(on.Faltered(time.monotonic(), leg.key, failure, again))
 
     def _cut(self, peer: on.Peer, ask: say.Ask, sent: object) -> Cut | Failure:
+        return answered("prefill", partial(self._cut_up, ask, sent))
+
+    def _cut_up(self, ask: say.Ask, sent: object) -> Cut | Failure:
         leg = self._legs[(ask.room, ask.attempt)]
         assert isinstance(sent, Sent)
         left_out = leg.take(sent)

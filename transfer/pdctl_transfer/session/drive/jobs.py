@@ -8,6 +8,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.fabric.base import Deadline
@@ -17,6 +19,8 @@ from pdctl_transfer.session.machine.events import AnyEvent, JobBroke, JobDone, K
 
 DEFECT = "PD4042"
 log = logging.getLogger("pdctl_transfer")
+
+Answer = TypeVar("Answer")
 
 Body = Callable[["Job"], tuple[Result, ...] | str]
 """What a job does: results a leg (sender), or what is wrong with what landed (receiver). Several bodies of one job are
@@ -88,20 +92,12 @@ class Jobs:
         return run
 
     def _attempt(self, job: Job, body: Body) -> AnyEvent:
-        try:
-            answer = body(job)
-        except TransferError as error:
-            return self._broke(job, error.code, error.message)
-        except Exception as error:
-            log.exception("a job of the transfer core broke; what it served fails with %s", DEFECT)
-            return self._broke(job, DEFECT, f"{type(error).__name__} in the core: {error}")
+        answer = answered(self._side, partial(body, job))
+        if isinstance(answer, Failure):
+            return JobBroke(time.monotonic(), job.number, answer, settled=job.writing == 0, held=tuple(job.slots))
         if isinstance(answer, str):
             return JobDone(time.monotonic(), job.number, fault=answer)
         return JobDone(time.monotonic(), job.number, results=answer)
-
-    def _broke(self, job: Job, code: str, cause: str) -> JobBroke:
-        failure = Failure(code, cause, self._side)
-        return JobBroke(time.monotonic(), job.number, failure, settled=job.writing == 0, held=tuple(job.slots))
 
     def _never(self, job: Job) -> JobDone:
         results = tuple(Result(leg, ok=False) for leg in job.legs)
@@ -117,3 +113,14 @@ class Jobs:
         if last:
             self._jobs.pop(job.number, None)
             self._post(job.answer)
+
+
+def answered(side: Side, work: Callable[[], Answer]) -> Answer | Failure:
+    """What comes of this work, or why nothing does. Also for what a machine asks on the loop thread."""
+    try:
+        return work()
+    except TransferError as error:
+        return Failure(error.code, error.message, side)
+    except Exception as error:
+        log.exception("work of the transfer core broke; what it served fails with %s", DEFECT)
+        return Failure(DEFECT, f"{type(error).__name__} in the core: {error}", side)
