@@ -49,13 +49,11 @@ def dense(tp: int) -> list[Any]:
     return [[group((0, 1), attention(HEADS // tp))] for _ in range(tp)]
 
 
-def hybrid(tp: int) -> list[Any]:
+def hybrid(tp: int, *, taps_first: bool = False) -> list[Any]:
     """Two layers of recurrent state in a group each, one of attention: blocks tables of their own, pages shared."""
     page = HYBRID_PAGE // tp // 64 * 64
-    return [
-        [group((0,), delta_net(tp, page)), group((2,), delta_net(tp, page)), group((1,), attention(HEADS // tp, page))]
-        for _ in range(tp)
-    ]
+    state = delta_net(tp, page, taps_first=taps_first)
+    return [[group((0,), state), group((2,), state), group((1,), attention(HEADS // tp, page))] for _ in range(tp)]
 
 
 def steps(*engines: Engine, until: Callable[[], bool], timeout: float = 20.0) -> None:
@@ -132,11 +130,12 @@ def test_each_head_comes_to_its_rank(engine: Made, here: int, there: int, ratio:
     assert not prefill.scheduler.sending
 
 
+@pytest.mark.parametrize("taps_first", [False, True])
 @pytest.mark.parametrize(("here", "there"), [(1, 1), (1, 2), (2, 1)])
-def test_recurrent_state_goes_with_its_own_block_table(engine: Made, here: int, there: int) -> None:
+def test_recurrent_state_goes_with_its_own_block_table(engine: Made, here: int, there: int, taps_first: bool) -> None:
     """Two groups of the same kind have a slot each; a window is cut by q, k and v, the state by its heads."""
-    prefill = engine("kv_producer", hybrid(here), model="tiny-qwen3-next")
-    decode = engine("kv_consumer", hybrid(there), model="tiny-qwen3-next")
+    prefill = engine("kv_producer", hybrid(here, taps_first=taps_first), model="tiny-qwen3-next")
+    decode = engine("kv_consumer", hybrid(there, taps_first=taps_first), model="tiny-qwen3-next")
     for mine in prefill.caches:
         paint_states(mine)
     tokens = 2 * TOKENS
@@ -145,28 +144,31 @@ def test_recurrent_state_goes_with_its_own_block_table(engine: Made, here: int, 
     decode.scheduler.allocated(one, [[8], [0, 9], [4, 1]], tokens - 1)
     assert finish(prefill, decode)[2] == [set()] * there
     for layer, source, target in ((0, 5, 8), (2, 6, 9)):
-        assert torch.equal(window(prefill, layer, source), window(decode, layer, target))
+        assert torch.equal(window(prefill, layer, source, taps_first), window(decode, layer, target, taps_first))
         assert torch.equal(state_of(prefill, layer, source), state_of(decode, layer, target))
     for number in range(HEADS):
         assert torch.equal(head(prefill, 1, number)[[2, 3]], head(decode, 1, number)[[4, 1]])
 
 
-def parts(engine: Engine, layer: int, slot: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def parts(
+    engine: Engine, layer: int, slot: int, taps_first: bool = False
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Window [channels, taps] and state [heads, 128, 128] of each rank."""
     for mine in engine.caches:
         page = mine[f"model.layers.{layer}.mixer"][slot].flatten()
         channels, heads = 1024 // engine.tp, 4 // engine.tp
         cut = channels * 3 * 2
+        conv = page[:cut].clone().view(torch.bfloat16)
         yield (
-            page[:cut].clone().view(torch.bfloat16).view(channels, 3),
+            conv.view(3, channels).T if taps_first else conv.view(channels, 3),
             page[cut : cut + heads * 65536].clone().view(torch.float32).view(heads, 128, 128),
         )
 
 
-def window(engine: Engine, layer: int, slot: int) -> torch.Tensor:
+def window(engine: Engine, layer: int, slot: int, taps_first: bool) -> torch.Tensor:
     """The model's whole window: q of all ranks, then k, then v."""
     sizes = [256 // engine.tp, 256 // engine.tp, 512 // engine.tp]
-    ranks = [conv.split(sizes) for conv, _ in parts(engine, layer, slot)]
+    ranks = [conv.split(sizes) for conv, _ in parts(engine, layer, slot, taps_first)]
     return torch.cat([rank[part] for part in range(3) for rank in ranks])
 
 

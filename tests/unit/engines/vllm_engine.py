@@ -48,12 +48,12 @@ def attention(heads: int, page: int = 0, window: int | None = None) -> Any:
     )
 
 
-def delta_net(tp: int, page: int) -> Any:
-    """Two key heads and four value heads of 128, as the built-in hybrid's; the window's channels come first."""
+def delta_net(tp: int, page: int, *, taps_first: bool) -> Any:
+    """Two key heads and four value heads of 128, as the built-in hybrid's; a window of three taps, in either order."""
     channels = (2 * 2 + 4) * 128 // tp
     return MambaSpec(
         block_size=TOKENS * 64,
-        shapes=((channels, 3), (4 // tp, 128, 128)),
+        shapes=((3, channels) if taps_first else (channels, 3), (4 // tp, 128, 128)),
         dtypes=(torch.bfloat16, torch.float32),
         page_size_bytes=page,
         num_speculative_blocks=0,
