@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.layout.manifest import Transfer
+from pdctl_transfer.plugins import vllm as plugin
 from pdctl_transfer.plugins.vllm_core_ids import Kind, chosen, kinds
+from pdctl_transfer.plugins.vllm_core_layout import held
 from pdctl_transfer.plugins.vllm_core_scheduler import ROOM, room_of
+from pdctl_transfer.plugins.vllm_core_worker import torch_copier
 from pdctl_transfer.plugins.vllm_state import Way, state
 from pdctl_transfer.session import SendHandle
 from tests.unit.engines.vllm_engine import (
@@ -148,6 +152,23 @@ def test_recurrent_state_goes_with_its_own_block_table(engine: Made, here: int, 
         assert torch.equal(state_of(prefill, layer, source), state_of(decode, layer, target))
     for number in range(HEADS):
         assert torch.equal(head(prefill, 1, number)[[2, 3]], head(decode, 1, number)[[4, 1]])
+
+
+@pytest.mark.parametrize("made", [dense, hybrid])
+def test_torch_is_a_copier_over_the_engines_own_tensors(engine: Made, made: Any) -> None:
+    """As on a GPU: each region a view that begins where it does, of a storage that many share."""
+    one = engine("kv_consumer", made(1), model="tiny-llama" if made is dense else "tiny-qwen3-next")
+    worker = one.workers[0]
+    kinds_ = kinds(made(1)[0])
+    side = plugin.side_of(worker._worker, "mooncake")
+    assert state.manifest is not None
+    mine = held(state.manifest, side, kinds_, made(1)[0], one.caches[0], BLOCKS, Transfer("mooncake"))
+    copier = torch_copier(mine)
+    assert tuple(copier.regions) == mine.regions
+    first = mine.regions[-1]  # the attention's, of which torch sees what the engine writes
+    one.caches[0]["model.layers.1.mixer"][0, 0, 0, 0] = 1.5
+    assert copier._bytes[-1][:4].view(torch.float32).item() == 1.5  # type: ignore[attr-defined]
+    assert copier._bytes[-1].numel() == first.nbytes  # type: ignore[attr-defined]
 
 
 def parts(

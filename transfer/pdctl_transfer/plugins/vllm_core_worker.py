@@ -17,13 +17,14 @@ from pdctl_transfer.plugins import vllm as plugin
 from pdctl_transfer.plugins.guard import guarded
 from pdctl_transfer.plugins.versions import backend_version
 from pdctl_transfer.plugins.vllm_core_ids import Kind
-from pdctl_transfer.plugins.vllm_core_layout import check, held, storages
+from pdctl_transfer.plugins.vllm_core_layout import Held, check, held, storages
 from pdctl_transfer.plugins.vllm_core_scheduler import Address, Load, Orders, Send
 from pdctl_transfer.plugins.vllm_core_settings import Settings
 from pdctl_transfer.plugins.vllm_core_stats import Counts
 from pdctl_transfer.plugins.vllm_state import Way, state
 from pdctl_transfer.region import CPU
 from pdctl_transfer.session import DecodePeer, PrefillPeer, Rank
+from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.life import Handle
 
 log = logging.getLogger("vllm.pdctl")
@@ -87,11 +88,7 @@ class CoreWorker:
         fabric = self._fabric = _fabric(settings, self._options.host)
         for base, nbytes in storages(mine.tensors):
             fabric.register(base, nbytes)
-        copier = None
-        if any(region.where != CPU for region in mine.regions):
-            from pdctl_transfer.session.bytes.torch_copier import TorchCopier
-
-            copier = TorchCopier(mine.regions, mine.tensors)
+        copier = torch_copier(mine) if any(region.where != CPU for region in mine.regions) else None
         if side.role == "prefill":
             self._make = lambda registry: PrefillPeer(
                 mine.manifest,
@@ -206,6 +203,21 @@ class CoreWorker:
     @guarded(None)
     def _decline(self, room: int, registry: Address, reason: str) -> None:
         self._declined.append(self._peer.decline(room, registry, reason))
+
+
+def torch_copier(mine: Held) -> Copier:
+    """Torch over the engine's own tensors: of each region the bytes from its first item's to its last one's."""
+    import torch
+
+    from pdctl_transfer.session.bytes.torch_copier import TorchCopier
+
+    views = []
+    with torch.inference_mode(False):
+        for region, tensor in zip(mine.regions, mine.tensors, strict=True):
+            storage = tensor.untyped_storage()
+            empty = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            views.append(empty.set_(storage, region.base - storage.data_ptr(), (region.nbytes,), (1,)))
+    return TorchCopier(mine.regions, views)
 
 
 def _fabric(settings: Settings, host: str) -> Fabric:
