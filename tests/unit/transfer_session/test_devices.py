@@ -2,6 +2,7 @@
 nothing be confirmed, before it has happened."""
 
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -141,6 +142,37 @@ def test_an_abort_gives_the_devices_slots_back() -> None:
         assert wrong() == []
         for peer, _ in world.decode.values():
             assert peer._driver.area.free == peer._driver.area.slots
+
+
+@pytest.mark.parametrize("who", ["prefill", "decode"])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_abort_between_two_installments(way: str, who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of it has been put into place: what decode lent comes back, its items may be used again, and are."""
+    monkeypatch.setattr(landing, "choose", lambda *args, **more: way)
+    with World(manifest("prefill", 2), manifest("decode", 1), FULL, copier=late) as world:
+        room, here, there = next(rooms), ids_of(world.prefill, 6, 1), ids_of(world.decode, 6, 2)
+        receivers = [peer.open(room, world.at, there[rank]) for rank, (peer, _) in world.decode.items()]
+        senders = []
+        for rank, (peer, buffers) in world.prefill.items():
+            buffers.fill(room, here[rank])
+            senders.append(peer.open(room))
+            senders[-1].send({"kv": here[rank]["kv"][:3], "qsa_compressed": here[rank]["kv"][:3]}, last=False)
+        assert until(lambda: receivers[0].state == "transferring")
+        (senders if who == "prefill" else receivers)[0].abort("enough")
+        assert {handle.wait(10) for handle in [*senders, *receivers]} == {"failed"}
+        assert until(lambda: all(handle.reusable for handle in [*senders, *receivers]))
+        for peer, _ in world.decode.values():
+            assert until(lambda area=peer._driver.area: area.free == area.slots)
+        _, receivers, wrong = world.transfer()
+        assert {handle.wait(20) for handle in receivers} == {"confirmed"}
+        assert wrong() == []
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds()
 
 
 def test_ids_go_to_the_device_once_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,7 @@ def sum_up(on: Resources, leg: LegWork, job: Job) -> tuple[Result, ...]:
 
 def staged(on: Resources, leg: LegWork, number: int, base: int, job: Job) -> tuple[Result, ...]:
     """One chunk, to the place that decode lent for it."""
+    on.begin(leg)
     kind, chunk = leg.chunks[number]
     ids = leg.here[kind]
     buffer = None
