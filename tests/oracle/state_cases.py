@@ -5,6 +5,8 @@ A dump says what one rank of one size registers; other sizes have the item lengt
 every dump, and the dump's facts that do not depend on the size.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -109,14 +111,10 @@ def side(model: str, role: str, tp: int, pp: int = 1) -> dict[str, Any]:
 
 def _stage(model: str, made: Manifest, stage: Stage, tp: int) -> dict[str, Any]:
     dump = dump_of(model, len(made.stages), stage.pp_rank)
-    entries: list[dict[str, Any]] = []
-    seen: dict[tuple[str, int, str], int] = {}
-    for number, component in enumerate(stage.components):
-        for entry in component.entries:
-            name = component.kind, entry.layer, entry.tensor
-            seen[name] = seen.get(name, -1) + 1
-            about = {"kind": component.kind, "component": number, "key": key((*name, seen[name]))}
-            entries.append({**about, **_shape(entry)})
+    entries = [
+        {"kind": name[0], "component": number, "key": keys(model)[name], **_shape(entry)}
+        for name, number, entry in named(stage)
+    ]
     return {
         "entries": entries,
         "kinds": [component.kind for component in stage.components],
@@ -124,12 +122,25 @@ def _stage(model: str, made: Manifest, stage: Stage, tp: int) -> dict[str, Any]:
     }
 
 
-_keys: dict[tuple[str, int, str, int], int] = {}
+Name = tuple[str, int | None, str, int]
 
 
-def key(name: tuple[str, int, str, int]) -> int:
-    """A number for an entry's name: the same on both sides and in every stage."""
-    return _keys.setdefault(name, len(_keys) + 1)
+@cache
+def keys(model: str) -> dict[Name, int]:
+    """A number for the name of each of a model's entries: the same on both sides and in every stage."""
+    (stage,) = manifest(model, "decode", dump_of(model)["tp"]).stages
+    return {name: number for number, (name, _, _) in enumerate(named(stage), 1)}
+
+
+def named(stage: Stage) -> Iterator[tuple[Name, int, Entry]]:
+    """A stage's entries in order, by kind, layer, tensor and how many of that name come before; each with the number of
+    its component."""
+    seen: Counter[tuple[str, int | None, str]] = Counter()
+    for number, component in enumerate(stage.components):
+        for entry in component.entries:
+            name = component.kind, entry.layer, entry.tensor
+            yield (*name, seen[name]), number, entry
+            seen[name] += 1
 
 
 def _shape(entry: Entry) -> dict[str, Any]:
