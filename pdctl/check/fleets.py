@@ -23,9 +23,9 @@ from pdctl.engines.core import CONNECTOR, MODULE
 from pdctl.engines.models import is_there, missing, require_builtin
 from pdctl.errors import ConfigError, MalformedConfigError, UnknownDraftError
 from pdctl.fleet import LoadedFleet, Pool
-from pdctl_transfer.layout.manifest import Engine, Role
+from pdctl_transfer.layout.manifest import Engine, Role, Transfer
 from pdctl_transfer.rules import Evidence, Finding, Side
-from pdctl_transfer.rules.pair import CORE_BACKEND as CORE
+from pdctl_transfer.rules.pair import CORE_BACKEND
 
 #: Codes with which a derivation says that the engine would not start: findings of a check, not unusable input.
 WOULD_NOT_START = frozenset({"PD1004", "PD1019"})
@@ -107,13 +107,16 @@ def _made(loaded: LoadedFleet, pool: Pool, request: Request, derived: Derived) -
     """A pool's group with what was derived of it."""
     stated = of_pool(loaded, pool)
     manifest = derived.manifest
+    core = manifest.transfer.backend == CORE_BACKEND
+    if core:  # what carries the core's bytes is what the engine says of itself, too
+        manifest = structs.replace(manifest, transfer=Transfer(loaded.fleet.transfer.backend))
     if not stated.assumed:
         manifest = structs.replace(manifest, engine=Engine(manifest.engine.name, stated.stated))
     sources = {**_sources(loaded, pool), **derived.sources}
     sources["engine_version"] = Evidence(stated.source or "assumed, for no version is stated", "")
     positions = filled(Config(request.config, "config.json")).get("max_position_embeddings")
     given = tuple(words(request.engine, pool.args, arg_places(loaded, pool)))
-    tree = Connector(CONNECTOR, module=MODULE) if manifest.transfer.backend == CORE else connectors.stated(loaded, pool)
+    tree = Connector(CONNECTOR, module=MODULE) if core else connectors.stated(loaded, pool)
     return Group(
         manifest.role,
         pool.name,

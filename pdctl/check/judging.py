@@ -11,7 +11,7 @@ from pdctl.check.token_batches import check_token_batches
 from pdctl.check.ways import way_of
 from pdctl.report import Judgement
 from pdctl_transfer.rules import Evidence, Finding, Outcome, Pair, judge, judge_settings
-from pdctl_transfer.rules.pair import CORE_BACKEND, components
+from pdctl_transfer.rules.pair import backend_name, components
 
 
 def judgements(groups: Sequence[Group], backend: str | None, prove: bool) -> Iterator[Judgement]:
@@ -64,11 +64,11 @@ def saw(pair: Pair) -> str:
     parts = [f"TP {src} → {dst}" if src != dst else f"TP {src}"]
     if stages != (1, 1):
         parts.append(f"PP {stages[0]} → {stages[1]}")
-    parts.append("by the core" if pair.backend == CORE_BACKEND else f"on {pair.backend}")
+    over = backend_name(pair.prefill.transfer.backend)
+    parts.append(f"by the core over {over}" if pair.by_core else f"on {pair.backend}")
     parts[-2:] = [" ".join(parts[-2:])]
     text = f"{', '.join(kinds) or 'nothing'}: {', '.join(parts)}"
     copied = any(entry.sharding == "replicated" for part in components(pair.prefill) for entry in part.entries)
-    text += ", by the core" if pair.core else ""
     if copied and src > dst and dst and src % dst == 0:
         text += f", 1 writer in {src // dst} elected per replicated entry"
     return text

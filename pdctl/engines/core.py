@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-import msgspec
-
 from pdctl.engines.base import Instance, Unread
 from pdctl.errors import FleetFileError
 from pdctl.fleet.loaded import LoadedFleet
@@ -94,7 +92,9 @@ def session_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
     session, key = loaded.fleet.transfer.session, "transfer.session"
     if not session:
         return
-    from pdctl_transfer.session.options import Options  # with the whole session, which no other check needs
+    from pdctl_transfer.errors import TransferError
+    from pdctl_transfer.plugins.core import options  # with the whole session, which no other check needs
+    from pdctl_transfer.session.options import Options
 
     known = Options.__struct_fields__
     for name in session:
@@ -108,10 +108,10 @@ def session_faults(loaded: LoadedFleet) -> Iterator[FleetFileError]:
             hint = f'did you mean "{near[0]}"?' if near else f"it takes {', '.join(known)}"
         else:
             try:
-                msgspec.convert({name: session[name]}, Options)
+                options("127.0.0.1", {name: session[name]}, {})
                 continue
-            except msgspec.ValidationError as fault:
-                message, code = str(fault).partition(" - at ")[0], "PD0004"
+            except TransferError as fault:
+                message, code = str(fault).removeprefix("an option of the core: ").partition(" - at ")[0], "PD0004"
         yield FleetFileError(f"{key}.{name}: {message}", where=where, code=code, hint=hint)
 
 

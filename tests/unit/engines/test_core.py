@@ -3,17 +3,20 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from pdctl.engines import adapter
+from pdctl.engines import core as told
 from pdctl.engines.base import Command, Instance
 from pdctl.engines.refusals import refuse
 from pdctl.errors import FleetFileError
 from pdctl.fleet import LoadedFleet, parse_fleet
+from pdctl.fleet.model import Core
 from pdctl.up.plan import make_plan
+from pdctl_transfer.plugins import core as plugin
 from pdctl_transfer.session.options import Options
 
 
@@ -57,6 +60,11 @@ def test_a_pools_own_word_wins_over_the_fleets() -> None:
     loaded = fleet("sglang", {"core": "auto"}, decode={"transfer": {"core": "pdctl"}}, roles={"aggregate": {}})
     assert [pool.core for pool in loaded.pools()] == ["auto", "pdctl", "engine"]
     assert {pool.core for pool in fleet("sglang", {}).pools()} == {"engine"}
+
+
+def test_the_words_are_those_that_the_plugin_reads() -> None:
+    assert get_args(Core) == get_args(plugin.Core)
+    assert (told.VARIABLE, told.OPTIONS, told.SECRET) == (plugin.CORE, plugin.OPTIONS, plugin.SECRET)
 
 
 def test_sglang_is_told_by_variables_and_by_nothing_where_its_own_path_is_the_only_one() -> None:
@@ -107,8 +115,8 @@ def test_the_plan_may_decide_against_the_core() -> None:
 
 def test_a_producer_has_a_port_for_its_registry_only_where_it_may_need_one() -> None:
     engine = adapter("vllm")
-    for core, wanted in (("engine", False), ("pdctl", True), ("auto", True)):
-        loaded = fleet("vllm", {"core": core})
+    for word, wanted in (("engine", False), ("pdctl", True), ("auto", True)):
+        loaded = fleet("vllm", {"core": word})
         assert ("registry" in engine.purposes(loaded.pools("prefill")[0])) is wanted
         assert "registry" not in engine.purposes(loaded.pools("decode")[0])
 
@@ -127,6 +135,7 @@ NAMED = {"options": {"kv_connector": "NixlConnector"}, "core": "auto"}
         ("sglang", {"session": {"verify": "full"}}, {}, "PD0035", "core: pdctl"),
         ("sglang", {"core": "pdctl", "session": {"verfy": "full"}}, {}, "PD0003", "verify"),
         ("sglang", {"core": "pdctl", "session": {"verify": "some"}}, {}, "PD0004", "transfer.session.verify"),
+        ("sglang", {"core": "pdctl", "session": {"transfer_s": -1}}, {}, "PD0004", "cannot be -1"),
         ("vllm", {"core": "pdctl", "session": {"secret": "abc"}}, {}, "PD0043", "secret"),
         ("vllm", {"core": "pdctl"}, OWN, "PD0035", "--kv-transfer-config"),
         ("vllm", {"core": "pdctl"}, {"args": ["--kv-offloading-size", "4"]}, "PD0035", "--kv-offloading-size"),
@@ -150,8 +159,8 @@ def test_a_side_that_moves_nothing_has_no_word_in_it() -> None:
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 def test_engines_with_the_core_share_a_secret_that_no_command_line_shows(engine: str) -> None:
     """Whoever has it not is no peer. Engines that keep their own transfer are given none."""
-    for core, given in (("pdctl", True), ("auto", True), ("engine", False)):
-        plan = make_plan(fleet(engine, {"core": core}), secret=lambda: "drawn-by-up")
+    for word, given in (("pdctl", True), ("auto", True), ("engine", False)):
+        plan = make_plan(fleet(engine, {"core": word}), secret=lambda: "drawn-by-up")
         for one in plan.engines:
             assert (one.unit.env.get("PDCTL_TRANSFER_SECRET") == "drawn-by-up") is given
             assert not any("drawn-by-up" in word for word in one.unit.argv)

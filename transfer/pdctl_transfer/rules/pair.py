@@ -22,7 +22,8 @@ TRANSFER_MODES: Final[Mapping[str, str]] = {
 }
 
 
-#: What vLLM's manifests name where the connector is the core's own.
+#: The core's own connector of vLLM, and what tables call it: none of their rows is about it.
+CORE_CONNECTOR: Final = "PdctlConnector"
 CORE_BACKEND: Final = "pdctl"
 
 
@@ -125,8 +126,9 @@ class Pair(Struct, frozen=True, dict=True):
 
     @property
     def backend(self) -> str:
-        """The backend to judge for, in its short name."""
-        return backend_name(self.judged_backend or self.prefill.transfer.backend)
+        """The backend to judge for, in its short name; of the core's own connectors that one's, whatever carries it."""
+        own = all(setting(side.manifest, "connector") == CORE_CONNECTOR for _, side in self.sides)
+        return backend_name(self.judged_backend or (CORE_CONNECTOR if own else self.prefill.transfer.backend))
 
     @property
     def engines(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pdctl_transfer.rules.contracts import compares
 from pdctl_transfer.rules.outcome import Outcome, Severity
-from pdctl_transfer.rules.pair import CORE_BACKEND, Pair
+from pdctl_transfer.rules.pair import Pair
 
 
 def check_versions(pair: Pair) -> Iterator[Outcome]:
@@ -22,7 +22,7 @@ def check_versions(pair: Pair) -> Iterator[Outcome]:
     name = prefill.engine.name
     severity: Severity = "error" if compares(pair, "engine_version") else "warning"
     yield from _compare(pair, "engine_version", name, prefill.engine.version, decode.engine.version, severity)
-    if prefill.transfer.backend == decode.transfer.backend and pair.backend != CORE_BACKEND:
+    if prefill.transfer.backend == decode.transfer.backend:
         name = prefill.transfer.backend
         yield from _compare(
             pair, "transfer_version", name, prefill.transfer.version, decode.transfer.version, "warning"
