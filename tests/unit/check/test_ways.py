@@ -145,6 +145,16 @@ def test_vllm_keeps_nixls_connector_where_it_does_as_well(tmp_path: Path) -> Non
     assert not starts_with_core(loaded)
 
 
+def test_stages_of_vllm_go_by_its_own_connector(tmp_path: Path) -> None:
+    """Ours knows none; NIXL's has rules of its own for them, which then are asked."""
+    sides = {"attn_tp": 2, "pp": 2}, {"attn_tp": 2}
+    loaded = fleet(tmp_path, "llama31_70b", "vllm", {"backend": "nixl", "core": "pdctl"}, *sides)
+    found = findings(loaded)
+    assert "pipeline parallelism" in found["PD1059"][1]
+    assert "NIXL" in found["PD1006"][1]
+    assert not starts_with_core(loaded)
+
+
 def test_vllm_has_one_connector_on_every_side(tmp_path: Path) -> None:
     """One pool that keeps the engine's own keeps it for all: the router pairs any of them."""
     pools = [{"name": "a", "attn_tp": 4}, {"name": "b", "attn_tp": 4, "transfer": {"core": "engine"}}]

@@ -80,6 +80,29 @@ def test_what_the_core_does_not_carry(changes: dict[str, Any], word: str) -> Non
     assert word in findings(by_core(judged))["PD1061"].params["what"]
 
 
+VLLM: dict[str, Any] = {"engine": "vllm", "version": "0.32.0+cpu", "backend": "nixl"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"kv_cache_dtype": "fp8_ds_mla"}, "fp8_ds_mla"),
+        ({"parts": lambda tp: (kv(tp, range(4)), state("dsa", tp, range(4)))}, "dsa"),
+        ({"version": "0.31.0"}, "made for 0.32.0"),
+    ],
+)
+def test_what_our_connector_of_vllm_leaves_to_nixls(changes: dict[str, Any], word: str) -> None:
+    judged = by_core(sides((2, 2), **{**VLLM, **changes}))
+    assert word in findings(judged)["PD1061"].params["what"]
+
+
+def test_block_tables_of_one_kind_are_of_that_kind() -> None:
+    def parts(tp: int) -> Any:
+        return kv(tp, range(4)), structs.replace(mamba(tp, range(4)), kind="mamba/1")
+
+    assert "PD1061" not in findings(by_core(sides(parts=parts, **VLLM)))
+
+
 def test_the_model_is_one_on_either_way() -> None:
     """What is true of the pair whoever carries: sizes of pages, types, what both sides hold."""
     one, two = manifest("prefill"), manifest("decode", page_size=32, parts=(kv(1, range(4), page=32),))

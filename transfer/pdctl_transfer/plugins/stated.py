@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from pdctl_transfer.layout.digest import folder_digests
 from pdctl_transfer.layout.manifest import Model
-from pdctl_transfer.rules.pair import TRANSFER_MODES
+from pdctl_transfer.rules.pair import CORE_CONNECTOR, TRANSFER_MODES
 
 #: vLLM's roles by pdctl's names.
 KV_ROLES: Final[Mapping[str, str]] = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
@@ -31,7 +31,9 @@ def of_vllm(config: Any, worker: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "dtype": _word(config.model_config.dtype),
         "kv_role": KV_ROLES.get(str(transfer.kv_role)),
-        "connector": named if named in TRANSFER_MODES else BY_MODE.get(mode),
+        "connector": named
+        if named in TRANSFER_MODES
+        else BY_MODE.get(mode, named if named == CORE_CONNECTOR else None),
         "attention_backend": getattr(worker, "backend_name", None),
         "hybrid_manager": not config.scheduler_config.disable_hybrid_kv_cache_manager,
         "dcp": _size(parallel, "decode_context_parallel_size"),

@@ -13,24 +13,29 @@ from pdctl_transfer.rules.outcome import Evidence, Outcome
 from pdctl_transfer.rules.pair import Pair, components, listed, setting
 from pdctl_transfer.rules.releases import SHOWN, release
 
-#: Kinds of state whose indices are ids of items.
-KINDS: Final = frozenset(
-    {
-        "kv",
-        "mamba",
-        "swa",
-        "dsa",
-        "qsa_pending",
-        "qsa_compressed",
-        "minimax_index_k",
-        "minimax_dense_kv",
-        "swa_ring",
-        "c128_state",
-        "request_row",
-        "block_scale",
-        "block_scale_swa",
-    }
-)
+#: Kinds of state whose indices are ids of items, by engine.
+KINDS: Final[Mapping[str, frozenset[str]]] = {
+    "sglang": frozenset(
+        {
+            "kv",
+            "mamba",
+            "swa",
+            "dsa",
+            "qsa_pending",
+            "qsa_compressed",
+            "minimax_index_k",
+            "minimax_dense_kv",
+            "swa_ring",
+            "c128_state",
+            "request_row",
+            "block_scale",
+            "block_scale_swa",
+        }
+    ),
+    "vllm": frozenset({"kv", "mamba", "swa"}),
+}
+#: Types whose blocks in vLLM hold more than values, or another number of them.
+PACKED: Final = frozenset({"nvfp4", "fp8_ds_mla"})
 #: The transfer backends that it can ride on inside an engine.
 RIDES: Final[Mapping[str, frozenset[str]]] = {"sglang": frozenset({"mooncake", "nixl"})}
 #: The release of each engine whose functions it hooks, or whose connector interface it fills.
@@ -73,9 +78,23 @@ def _limits(pair: Pair) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
         sizes = [_size(side.manifest, name) for _, side in pair.sides]
         if max(sizes) > 1:
             yield f"{what} {sizes[0]} → {sizes[1]}", pair.evidence(name)
-    kinds = sorted({part.kind for part in components(pair.prefill, pair.decode) if part.entries} - KINDS)
+    # vLLM's block tables of one kind are told apart by a number: mamba/1
+    held = {part.kind.partition("/")[0] for part in components(pair.prefill, pair.decode) if part.entries}
+    kinds = sorted(held - KINDS[engine])
     if kinds:
-        yield f"{listed(kinds)}: state whose indices are no items", (pair.prefill_side.said(listed(kinds)),)
+        yield f"{listed(kinds)}: state that it does not know by items", (pair.prefill_side.said(listed(kinds)),)
+    if engine == "vllm":
+        yield from _vllm(pair)
+
+
+def _vllm(pair: Pair) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
+    """What goes by NIXL's connector, which stands beside ours."""
+    stages = [side.manifest.parallel.pp for _, side in pair.sides]
+    if max(stages) > 1:
+        yield f"pipeline parallelism {stages[0]} → {stages[1]}", pair.evidence("pp")
+    packed = sorted(PACKED & {side.manifest.kv_cache_dtype for _, side in pair.sides})
+    if packed:
+        yield f"KV of type {listed(packed)}", pair.evidence("kv_cache_dtype")
 
 
 def _size(manifest: Manifest, name: str) -> int:

@@ -127,7 +127,8 @@ class Pair(Struct, frozen=True, dict=True):
     @property
     def backend(self) -> str:
         """The backend to judge for, in its short name; of the core's own connectors that one's, whatever carries it."""
-        own = all(setting(side.manifest, "connector") == CORE_CONNECTOR for _, side in self.sides)
+        named = all(setting(side.manifest, "connector") == CORE_CONNECTOR for _, side in self.sides)
+        own = named or (self.core and self.prefill.engine.name == "vllm")
         return backend_name(self.judged_backend or (CORE_CONNECTOR if own else self.prefill.transfer.backend))
 
     @property
