@@ -9,11 +9,13 @@ from pdctl.fleet import LoadedFleet, Pool
 from pdctl.fleet.model import Core
 from pdctl_transfer.rules import Evidence
 
+STAGING: Final = "SGLANG_DISAGG_STAGING_BUFFER"
+TRUE: Final = ("1", "true", "yes", "y", "t", "on")
 #: Variables of a pool that say how many blocks at once its transfers may have, and how they are cut.
 LIMITS: Final[tuple[str, ...]] = (
     "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER",
     "MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER",
-    "SGLANG_DISAGG_STAGING_BUFFER",
+    STAGING,
     "SGLANG_DISAGGREGATION_THREAD_POOL_SIZE",
     "SGLANG_DISAGGREGATION_QUEUE_SIZE",
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pdctl.check.groups import Group
+from pdctl.check.moves import STAGING, TRUE
 from pdctl_transfer.rules import Evidence, Outcome, Pair
 from pdctl_transfer.rules.releases import release
 from pdctl_transfer.rules.unequal_tp import is_mla, kv_heads
@@ -20,10 +21,8 @@ MOST: Final = 32768
 """A higher number is called invalid, and the default used."""
 SINCE: Final = "0.3.13"
 """The release of Mooncake in which this was measured: 2048 blocks pass, 2200 do not."""
-STAGING: Final = "SGLANG_DISAGG_STAGING_BUFFER"
 THREADS, QUEUES = "SGLANG_DISAGGREGATION_THREAD_POOL_SIZE", "SGLANG_DISAGGREGATION_QUEUE_SIZE"
 QUEUES_DEFAULT: Final = 4
-TRUE: Final = ("1", "true", "yes", "y", "t", "on")
 
 
 def check_token_batches(pair: Pair, prefill: Group, decode: Group) -> Iterator[Outcome]:

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from pdctl.catalog import entries
 from pdctl.check.groups import Group
+from pdctl.check.moves import STAGING, TRUE
 from pdctl.fleet.model import Core
 from pdctl_transfer.rules import Finding, Pair, judge
 from pdctl_transfer.rules.pair import listed
@@ -22,6 +23,7 @@ FIXED: Final = "vllm"
 """The engine whose connector is fixed at its start."""
 DOUBTS: Final = frozenset({"PD1005", "PD1006", "PD1012", "PD1029", "PD1047"})
 """What is said of an engine's own transfer; as a warning it means that nobody has established it."""
+OBSTACLES: Final = ("--enable-kv-cache-sharding", "--enable-hisparse")
 LIMIT: Final = "PD1061"
 """What the core does not carry; any other rule is one of both ways."""
 
@@ -62,10 +64,10 @@ def way_of(pair: Pair, prefill: Group, decode: Group) -> tuple[Pair, tuple[Findi
     """A pair of SGLang by the way that its decode engine will choose, and what there is to say of that."""
     if pair.engines != {CHOOSES}:
         return pair, ()
-    ours = structs.replace(pair, core=True)
-    choice = _turned_off(prefill, decode) or choose(
-        (prefill.moves.core, decode.moves.core), decode.moves.core, *faults([(pair, ours)]), _slow(pair)
-    )
+    ours, words = structs.replace(pair, core=True), (prefill.moves.core, decode.moves.core)
+    of_engine, of_core = faults([(pair, ours)])
+    of_core = of_core or _obstacle(prefill, decode)
+    choice = _turned_off(prefill, decode) or choose(words, decode.moves.core, of_engine, of_core, _slow(pair))
     if choice is None:
         return pair, ()
     return ours if choice.by_core else pair, (said(choice, pair.subject, (prefill, decode)),)
@@ -126,6 +128,17 @@ def _turned_off(*groups: Group) -> Choice | None:
     if words == {"engine"} or not any(group.moves.off for group in groups):
         return None
     return Choice(False, "PD1059" if "pdctl" in words else "PD1058", "PDCTL_PLUGIN is off, so there is no core")
+
+
+def _obstacle(*groups: Group) -> str | None:
+    """Settings of SGLang with which the plugin leaves an engine its own transfer (PD3132)."""
+    for group in groups:
+        for flag in OBSTACLES:
+            if group.flag(flag) is not None:
+                return f"{flag} on {group.name}"
+        if group.moves.limits.get(STAGING, "").strip().lower() in TRUE:
+            return f"{STAGING} on {group.name}"
+    return None
 
 
 def _slow(pair: Pair) -> str | None:

@@ -106,7 +106,7 @@ def test_a_plugin_that_is_off_is_no_core(tmp_path: Path) -> None:
     ("transfer", "prefill", "decode", "word"),
     [
         ({}, {"attn_tp": 2, "cp": 2}, {"attn_tp": 2}, "context parallelism 2 → 1"),
-        ({"backend": "mori"}, {"attn_tp": 2}, {"attn_tp": 2}, "rides on mooncake"),
+        ({"backend": "mori"}, {"attn_tp": 2}, {"attn_tp": 2}, "rides on mooncake, nixl"),
         ({}, {"attn_tp": 2, "engine_version": "0.5.16"}, {"attn_tp": 2, "engine_version": "0.5.16"}, "0.5.16"),
     ],
 )
@@ -117,6 +117,15 @@ def test_what_the_core_does_not_carry_goes_by_the_engine(
     assert "PD1061" not in found  # no fault of the pair: it has another way
     severity, words = found["PD1059"]
     assert (severity, "PD1061" in words, word in words) == ("warning", True, True)
+
+
+@pytest.mark.parametrize(
+    "more", [{"args": ["--enable-kv-cache-sharding"]}, {"env": {"SGLANG_DISAGG_STAGING_BUFFER": "1"}}]
+)
+def test_settings_with_which_the_plugin_leaves_the_engine_its_own(tmp_path: Path, more: dict[str, Any]) -> None:
+    sides = {"attn_tp": 2, **more}, {"attn_tp": 2}
+    found = findings(fleet(tmp_path, "llama31_70b", "sglang", {"core": "pdctl"}, *sides))
+    assert next(iter(more["args"] if "args" in more else more["env"])) in found["PD1059"][1]
 
 
 @pytest.mark.code("PD1061")

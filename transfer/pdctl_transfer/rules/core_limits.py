@@ -13,27 +13,26 @@ from pdctl_transfer.rules.outcome import Evidence, Outcome
 from pdctl_transfer.rules.pair import Pair, components, listed, setting
 from pdctl_transfer.rules.releases import SHOWN, release
 
-#: Kinds of state whose indices are ids of items, by engine.
-KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "sglang": frozenset(
-        {
-            "kv",
-            "mamba",
-            "swa",
-            "dsa",
-            "qsa_pending",
-            "qsa_compressed",
-            "minimax_index_k",
-            "minimax_dense_kv",
-            "swa_ring",
-            "c128_state",
-            "request_row",
-            "block_scale",
-            "block_scale_swa",
-        }
-    ),
-    "vllm": frozenset({"kv", "mamba", "swa"}),
-}
+#: Kinds of state whose indices are ids of items, as SGLang registers them.
+KINDS: Final = frozenset(
+    {
+        "kv",
+        "mamba",
+        "swa",
+        "dsa",
+        "qsa_pending",
+        "qsa_compressed",
+        "minimax_index_k",
+        "minimax_dense_kv",
+        "swa_ring",
+        "c128_state",
+        "request_row",
+        "block_scale",
+        "block_scale_swa",
+    }
+)
+#: Kinds that the core carries, by engine.
+CARRIED: Final[Mapping[str, frozenset[str]]] = {"sglang": KINDS, "vllm": frozenset({"kv", "mamba", "swa"})}
 #: Types whose blocks in vLLM hold more than values, or another number of them.
 PACKED: Final = frozenset({"nvfp4", "fp8_ds_mla"})
 #: The transfer backends that it can ride on inside an engine.
@@ -80,11 +79,13 @@ def _limits(pair: Pair) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
             yield f"{what} {sizes[0]} → {sizes[1]}", pair.evidence(name)
     # vLLM's block tables of one kind are told apart by a number: mamba/1
     held = {part.kind.partition("/")[0] for part in components(pair.prefill, pair.decode) if part.entries}
-    kinds = sorted(held - KINDS[engine])
+    kinds = sorted(held - CARRIED[engine])
     if kinds:
         yield f"{listed(kinds)}: state that it does not know by items", (pair.prefill_side.said(listed(kinds)),)
     if engine == "vllm":
         yield from _vllm(pair)
+    elif pair.decode.parallel.pp > 1:
+        yield f"{pair.decode.parallel.pp} pipeline stages on decode", (pair.decode_side.evidence("pp"),)
 
 
 def _vllm(pair: Pair) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
