@@ -16,12 +16,13 @@ Tokens = tuple[int, ...]
 
 
 class Pair(NamedTuple):
-    """Two pools, and by which way bytes go from one to the other."""
+    """Two pools, and by which way bytes go from one to the other. `short`: it is tried in `make test-engines`, too."""
 
     what: str
     prefill: str
     decode: str
     way: Literal["core", "engine"]
+    short: bool = True
 
     def __str__(self) -> str:
         return self.what
@@ -29,7 +30,7 @@ class Pair(NamedTuple):
 
 SGLANG: Sequence[Pair] = (
     Pair("TP 1 → 1", "p1", "d1", "core"),
-    Pair("TP 1 → 2", "p1", "d2", "core"),
+    Pair("TP 1 → 2, which auto leaves to the core", "p1", "d2", "core"),
     Pair("TP 2 → 1", "p2", "d1", "core"),
     Pair("PP 2 → 1", "staged", "d1", "core"),
 )
@@ -40,8 +41,7 @@ SGLANG_HYBRID: Sequence[Pair] = (Pair("TP 1 → 2", "p1", "d2", "core"),)
 
 SGLANG_CHOICES: Sequence[Pair] = (
     Pair("auto at equal TP", "p1", "auto1", "engine"),
-    Pair("auto at unequal TP", "p1", "auto2", "core"),
-    Pair("decode on the engine's path", "p1", "d-engine", "engine"),
+    Pair("decode on the engine's path", "p1", "d-engine", "engine", short=False),
     Pair("decode without the plugin", "p1", "off", "engine"),
     Pair("prefill on the engine's path", "p-engine", "d1", "engine"),
 )
@@ -53,7 +53,7 @@ VLLM: Sequence[Pair] = (
     Pair("TP 2 → 1", "p2", "d1", "core"),
 )
 
-VLLM_CHOICES: Sequence[Pair] = (Pair("without the plugin", "p-off", "off", "engine"),)
+VLLM_CHOICES: Sequence[Pair] = (Pair("without the plugin", "p-off", "off", "engine", short=False),)
 """The engine's own path: nothing of pdctl's is left."""
 
 VLLM_HYBRID: Sequence[Pair] = (Pair("TP 1 → 2", "p1", "d2", "core"),)

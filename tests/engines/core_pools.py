@@ -65,8 +65,8 @@ def sglang_hybrid(ways: Ways) -> Stand:
 
 def _sglang(name: str, model: str, words: list[str], ways: Ways, page: int) -> Stand:
     words = [*words, "--device", "cpu", "--mem-fraction-static", "0.1", "--max-running-requests", "8", *DENSE]
-    cores = dict.fromkeys(("p1", "p2", "staged", "d1", "d2", "cached", "off", "off2"), "pdctl")
-    cores |= {"auto1": "auto", "auto2": "auto", "p-engine": "engine", "d-engine": "engine", "d2-engine": "engine"}
+    cores = dict.fromkeys(("p1", "p2", "staged", "d1", "cached", "off", "off2"), "pdctl")
+    cores |= {"auto1": "auto", "d2": "auto", "p-engine": "engine", "d-engine": "engine", "d2-engine": "engine"}
 
     def pool(name: str, **more: Any) -> dict[str, Any]:
         env = {"SGLANG_MAMBA_CONV_DTYPE": "float32", **ways.env}
@@ -76,7 +76,7 @@ def _sglang(name: str, model: str, words: list[str], ways: Ways, page: int) -> S
         "prefill": [pool("p1"), pool("p2", **WIDE), pool("staged", **PIPELINE), pool("p-engine")],
         "decode": [
             *(pool(name) for name in ("d1", "auto1", "d-engine", "off")),
-            *(pool(name, **WIDE) for name in ("d2", "auto2", "d2-engine", "off2")),
+            *(pool(name, **WIDE) for name in ("d2", "d2-engine", "off2")),
             pool("cached") | {"args": [*words, "--disaggregation-decode-enable-radix-cache"]},
         ],
         "roles": {"aggregate": {key: value for key, value in pool("aggregate").items() if key != "name"}},

@@ -14,6 +14,17 @@ EFFORTS = [
     pytest.param(core_pairs.few(), id="few"),
     pytest.param(core_pairs.fifty(), id="fifty", marks=pytest.mark.full),
 ]
+CHOICES = [
+    pytest.param(pair, id=str(pair), marks=() if pair.short else pytest.mark.full) for pair in core_pairs.SGLANG_CHOICES
+]
+
+
+@pytest.mark.parametrize("pair", CHOICES)
+def test_the_way_is_the_documented_one_and_either_serves(sglang_dense: Shared, pair: Pair) -> None:
+    """`auto` takes the core where TP is unequal; a side that has no core, or is told to leave it, the engine's path."""
+    assert sglang_dense.unlike((pair.prefill, pair.decode), core_pairs.few(), NONE, TOKENS, AT_ONCE) == []
+    if pair.decode != "off":  # which says nothing
+        assert sglang_dense.way(pair.prefill, pair.decode) == pair.way
 
 
 @pytest.mark.parametrize("prompts", EFFORTS)
@@ -21,14 +32,6 @@ EFFORTS = [
 def test_tokens_are_the_aggregate_engines(sglang_dense: Shared, pair: Pair, prompts: Sequence[Tokens]) -> None:
     assert sglang_dense.unlike((pair.prefill, pair.decode), prompts, NONE, TOKENS, AT_ONCE) == []
     assert sglang_dense.way(pair.prefill, pair.decode) == pair.way
-
-
-@pytest.mark.parametrize("pair", core_pairs.SGLANG_CHOICES, ids=str)
-def test_the_way_is_the_documented_one_and_either_serves(sglang_dense: Shared, pair: Pair) -> None:
-    """`auto` takes the core where TP is unequal; a side that has no core, or is told to leave it, the engine's path."""
-    assert sglang_dense.unlike((pair.prefill, pair.decode), core_pairs.few(), NONE, TOKENS, AT_ONCE) == []
-    if pair.decode != "off":  # which says nothing
-        assert sglang_dense.way(pair.prefill, pair.decode) == pair.way
 
 
 @pytest.mark.full

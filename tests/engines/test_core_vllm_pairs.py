@@ -14,6 +14,9 @@ EFFORTS = [
     pytest.param(core_pairs.few(), id="few"),
     pytest.param(core_pairs.fifty(), id="fifty", marks=pytest.mark.full),
 ]
+CHOICES = [
+    pytest.param(pair, id=str(pair), marks=() if pair.short else pytest.mark.full) for pair in core_pairs.VLLM_CHOICES
+]
 
 
 @pytest.mark.parametrize("prompts", EFFORTS)
@@ -23,7 +26,7 @@ def test_tokens_are_the_aggregate_engines(vllm_dense: Shared, pair: Pair, prompt
     assert vllm_dense.way(pair.prefill, pair.decode) == pair.way
 
 
-@pytest.mark.parametrize("pair", core_pairs.VLLM_CHOICES, ids=str)
+@pytest.mark.parametrize("pair", CHOICES)
 def test_without_the_plugin_nixl_serves(vllm_dense: Shared, pair: Pair) -> None:
     assert vllm_dense.unlike((pair.prefill, pair.decode), core_pairs.few(), NONE, TOKENS, AT_ONCE) == []
 

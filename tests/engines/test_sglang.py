@@ -32,6 +32,7 @@ class TestPair(PairTests):
     """SGLang over Mooncake, behind smg."""
 
 
+@pytest.mark.full
 def test_prefill_tp1_feeds_decode_tp2(started: Make) -> None:
     """Each half of the KV heads must land in its own rank: a swap gives other tokens at once, with HTTP 200.
 
