@@ -86,8 +86,8 @@ def test_a_way_is_said_when_it_changes(caplog: pytest.LogCaptureFixture) -> None
     for way in (Way("a:1", "core"), Way("a:1", "core"), Way("a:1", "engine", "PD3149", "no room")):
         one.went(way)
     assert [record.args for record in caplog.records] == [
-        ("a:1", "core", "", ""),
-        ("a:1", "engine", "PD3149", "no room"),
+        ("a:1", "core", ""),
+        ("a:1", "engine", " PD3149: no room"),
     ]
     for port in range(PEERS):
         one.went(Way(f"b:{port}", "core"))

@@ -42,7 +42,8 @@ class State:
         """A request goes this way."""
         known = self.ways.pop(way.peer, None)
         if known != way:
-            log.info("pdctl: %s: by the %s's way %s %s", way.peer, way.way, way.code, way.reason)
+            why = f" {way.code}: {way.reason}" if way.code else ""
+            log.info("pdctl: %s: by the %s's way%s", way.peer, way.way, why)
         self.ways[way.peer] = way
         if len(self.ways) > PEERS:
             del self.ways[next(iter(self.ways))]
