@@ -18,7 +18,7 @@ import numpy as np
 
 from pdctl_transfer.fabric.base import Blocks, Deadline, finish
 from pdctl_transfer.plan import RankId, bind, make_plan
-from pdctl_transfer.region import Region
+from pdctl_transfer.session import Region
 from tests.bench.shape import Shape, manifest
 
 BATCH = 1024

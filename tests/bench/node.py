@@ -16,14 +16,16 @@ import numpy as np
 
 import pdctl_transfer
 from pdctl_transfer.fabric.mooncake import MooncakeFabric
-from pdctl_transfer.region import Region
-from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Registry
+from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Region, Registry
 from tests.bench.bare import Bare, Echo, End, messenger, together
 from tests.bench.harness import in_turn
 from tests.bench.shape import Role, Shape, manifest
 
 OPTIONS = Options(bootstrap_s=30, transfer_s=60, silent_s=30)
 WAIT_S = 120.0
+
+Plain = tuple[bytes, list[tuple[int, int, int]]]
+"""Where a rank is reached, and its regions, without any class of the core's: the other process may have another one."""
 
 
 class Node:
@@ -71,9 +73,10 @@ class Node:
     def registry(self) -> tuple[str, int] | None:
         return self._at
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[Plain]:
         """Where the ranks of this side are reached."""
-        return [End(f.address(), regions) for f, regions in zip(self._fabrics, self._regions, strict=True)]
+        regions = [[(region.base, region.items, region.item_len) for region in held] for held in self._regions]
+        return [(f.address(), held) for f, held in zip(self._fabrics, regions, strict=True)]
 
     def cpu(self) -> float:
         """CPU seconds of all threads of this process so far."""
@@ -99,9 +102,9 @@ class Node:
 
     # Prefill.
 
-    def know(self, shape: Shape, ends: Sequence[End]) -> None:
+    def know(self, shape: Shape, ends: Sequence[Plain]) -> None:
         """The decode side that bare calls write to."""
-        self._bare.know(shape, ends)
+        self._bare.know(shape, [End(address, tuple(Region(*one) for one in held)) for address, held in ends])
 
     def ready(self, rooms: Sequence[int]) -> None:
         """Open the rooms and return when both sides know them."""
