@@ -1,10 +1,13 @@
 """Held for every test: in CI a skip that is not listed with its reason fails, and state stays in the test's folder."""
 
 import os
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +42,17 @@ def pytest_make_collect_report(collector):  # type: ignore[no-untyped-def]
     report = yield
     _refuse_unlisted_skip(report)
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker that is gone says nothing more: how its process ended is told here (-11: by a fault, -9: somebody killed
+    it, 1: it left by itself)."""
+    popen = getattr(getattr(node.gateway, "_io", None), "popen", None)
+    if error and popen is not None:
+        with suppress(subprocess.TimeoutExpired):
+            popen.wait(5)
+        sys.stderr.write(f"\n{node.gateway.id}: its process ended with {popen.poll()}\n")
 
 
 @pytest.fixture(autouse=True)
