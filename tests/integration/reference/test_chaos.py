@@ -24,7 +24,7 @@ from tests.integration.transfer.sockets import break_connections, control_ports
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-REQUESTS = 160
+REQUESTS = 100
 AT_ONCE = 8
 CUTS_A_SECOND = 4
 SAMPLING = Sampling(max_new_tokens=6, temperature=0, ignore_eos=True)

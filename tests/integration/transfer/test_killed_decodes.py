@@ -10,7 +10,8 @@ from tests.integration.transfer.wide import GIB, ask, pages_of, pair, serve, sta
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
-KILLED = 15
+KILLED = 10
+"""More than there are slots of scratch."""
 AT_ONCE = 3
 """Processes that start while another is killed."""
 PAGES = pages_of(2 * GIB)
@@ -34,7 +35,7 @@ def kill_in_the_middle(prefill: Process, decode: Process) -> None:
     assert (state, side) == ("failed", "decode"), code
 
 
-def test_fifteen_decodes_killed_in_turn_cost_no_scratch() -> None:
+def test_ten_decodes_killed_in_turn_cost_no_scratch() -> None:
     with pair(1, 2, pages=PAGES) as (prefill, first):
         assert prefill.call("ways") == {"packed"}
         before = free_scratch(prefill)

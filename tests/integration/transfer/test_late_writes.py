@@ -48,7 +48,7 @@ def reused(decode: Process, room: int) -> None:
 @pytest.mark.parametrize("how", ["reset", "half-close"])
 def test_control_connection_breaks(how: Break, side: str) -> None:
     """Nobody's fault and nobody's end: both processes live."""
-    with moving(LONG) as (prefill, decode, room):
+    with moving(SHORT) as (prefill, decode, room):
         ports = prefill.call("control_ports")
         assert {"prefill": prefill, "decode": decode}[side].call("break_connections", how, ports) > 0
         reused(decode, room)
