@@ -154,7 +154,7 @@ def status_of(fleet: RunningFleet) -> FleetView:
         return FleetView(fleet.name, ABSENT, folder.is_locked(), None, (), at=time.time())
     launcher = LocalLauncher(folder.units)
     units = tuple(each(lambda entry: _view(launcher, entry), state.units))
-    busy, ways = folder.is_locked(), _carried(fleet.members, units)
+    busy, ways = folder.is_locked(), {} if state.phase == DOWN else _carried(fleet.members, units)
     return FleetView(fleet.name, state.phase, busy, state.url, units, state.since, time.time(), carried=ways)
 
 

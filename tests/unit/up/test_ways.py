@@ -10,6 +10,8 @@ from pdctl.cli.app import main
 from pdctl.engines.live import Running
 from pdctl.engines.ways import NO_PLUGIN, ways_of
 from pdctl.fleet import parse_fleet
+from pdctl.launch.state import DOWN, UP, FleetFolder, FleetState, UnitEntry
+from pdctl.running import find
 from pdctl.running.external import by_file
 from pdctl.up.plan import make_plan
 from pdctl.up.status import FleetView, status_of
@@ -133,3 +135,17 @@ def test_what_was_asked_for_is_recorded_with_the_fleet(tmp_path: Path, monkeypat
         "decode-0": "pdctl",
         "router": "engine",
     }
+
+
+def test_a_fleet_that_is_down_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wonders which way the pairs of what is not there take."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    units = tuple(
+        UnitEntry(f"{role}-0", role, "127.0.0.1", {"http": 1}, core="pdctl") for role in ("prefill", "decode")
+    )
+    for phase, told in ((UP, 2), (DOWN, 0)):
+        state = FleetState(fleet="f", file="f.yaml", digest="0", pdctl="0", phase=phase, since=0.0, units=units)
+        folder = FleetFolder("f")
+        with folder.lock("up"):
+            folder.write(state)
+        assert len(status_of(find("f")).carried) == told
