@@ -50,12 +50,6 @@ def sglang(model: Path, ways: Ways, page: int = 32) -> Stand:
     return _sglang("sglang-core", str(model), words, ways, page)
 
 
-def sglang_nixl(model: Path, ways: Ways) -> Stand:
-    """The dense one over NIXL."""
-    document, env = sglang(model, ways)
-    return Stand(document | {"transfer": {"backend": "nixl", "protocol": "tcp"}}, env)
-
-
 def sglang_hybrid(ways: Ways) -> Stand:
     """SGLang, gated delta net, float32, by torch (`inside/gdn_on_cpu.py`)."""
     words = ["--max-total-tokens", "12000", "--context-length", "2048", "--max-mamba-cache-size", "16"]

@@ -1,10 +1,10 @@
-"""SGLang with the core inside, on CPU: what it stands on in the engine, NIXL as backend, decode's prefix cache, and
+"""SGLang with the core inside, on CPU: what it stands on in the engine, decode's prefix cache, and
 whole pages of slices for a decode engine without the plugin."""
 
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -12,9 +12,8 @@ from pdctl.engines.alike import NONE
 from pdctl.engines.http import get_json
 from pdctl.engines.words import core_file, interpreter
 from pdctl_transfer.plugins.sglang_core import BACKENDS
-from tests.engines import core_pairs, core_pools
+from tests.engines import core_pairs
 from tests.engines.core_pairs import AT_ONCE, TOKENS, fresh
-from tests.engines.core_pools import Ways
 from tests.engines.fleets import ROOT
 from tests.engines.shared import Shared
 
@@ -51,17 +50,3 @@ def test_a_decode_without_the_plugin_gets_whole_pages_at_unequal_tp(sglang_dense
     """SGLang's own slices of a token are refused by Mooncake from about 1500 tokens on."""
     prompts: Sequence[tuple[int, ...]] = (*core_pairs.few(), fresh(4200))
     assert sglang_dense.unlike(("p1", "off2"), prompts, NONE, TOKENS, AT_ONCE) == []
-
-
-@pytest.fixture(scope="module")
-def over_nixl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """The dense model's pools over NIXL."""
-    folder = tmp_path_factory.mktemp("sglang-core-nixl")
-    with Shared(folder, core_pools.sglang_nixl(core_pools.long_model(folder / "tiny-llama"), Ways())) as shared:
-        yield shared
-
-
-@pytest.mark.parametrize("pair", [("p1", "d2"), pytest.param(("p2", "d1"), marks=pytest.mark.full)])
-def test_over_nixl_tokens_are_the_aggregate_engines(over_nixl: Shared, pair: tuple[str, str]) -> None:
-    assert over_nixl.unlike(pair, [*core_pairs.few(), fresh(9000)], NONE, TOKENS, AT_ONCE) == []
-    assert over_nixl.way(*pair) == "core"

@@ -106,7 +106,7 @@ def test_a_plugin_that_is_off_is_no_core(tmp_path: Path) -> None:
     ("transfer", "prefill", "decode", "word"),
     [
         ({}, {"attn_tp": 2, "cp": 2}, {"attn_tp": 2}, "context parallelism 2 → 1"),
-        ({"backend": "mori"}, {"attn_tp": 2}, {"attn_tp": 2}, "rides on mooncake, nixl"),
+        ({"backend": "mori"}, {"attn_tp": 2}, {"attn_tp": 2}, "rides on mooncake"),
         ({}, {"attn_tp": 2, "engine_version": "0.5.16"}, {"attn_tp": 2, "engine_version": "0.5.16"}, "0.5.16"),
     ],
 )

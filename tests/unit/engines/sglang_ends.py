@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pdctl_transfer.plugins.sglang_manager import CoreRank, Held, PausingManager
+from pdctl_transfer.plugins.sglang_manager import CoreRank, Held, Manager
 from pdctl_transfer.plugins.sglang_receiver import Receiver
 from pdctl_transfer.plugins.sglang_sender import Sender
 from pdctl_transfer.plugins.sglang_table import POLLS
@@ -193,7 +193,7 @@ class EngineReceiver(End):
         self.abort_notified = True
 
 
-OurManager: Any = type("OurManager", (PausingManager, EngineManager), {})
+OurManager: Any = type("OurManager", (Manager, EngineManager), {})
 OurSender: Any = type("OurSender", (Sender, EngineSender), {})
 OurReceiver: Any = type("OurReceiver", (Receiver, EngineReceiver), {})
 

@@ -376,7 +376,7 @@ def test_an_engine_of_another_shape_keeps_its_classes(monkeypatch: pytest.Monkey
     [
         ("pdctl", "mooncake", "manager", "ours"),
         ("auto", "mooncake", "receiver", "ours"),
-        ("auto", "nixl", "receiver", "ours"),
+        ("auto", "nixl", "receiver", "theirs"),
         ("pdctl", "mori", "manager", "theirs"),
         ("engine", "mooncake", "manager", "theirs"),
         ("pdctl", "fake", "sender", "theirs"),
@@ -411,17 +411,8 @@ def test_a_defect_while_the_core_is_attached_leaves_the_engine_without_it(monkey
     assert found == Refusal("PD3134", "the engine's manager is a object")
 
 
-@pytest.mark.parametrize(("backend", "engine"), [("mooncake", None), ("nixl", None)])
-def test_over_nixl_no_mooncake_is_missed(backend: str, engine: Any) -> None:
-    manager, _ = rank()
-    manager.engine = engine
-    assert sglang_shape.missing(manager, backend) == (
-        ["engine.engine", "engine.session_id"] if backend == "mooncake" else []
-    )
-
-
 def test_a_backend_that_the_core_does_not_know_keeps_its_classes() -> None:
-    assert sglang_core.classes("mori") == Refusal("PD3132", "the transfer backend mori")
+    assert sglang_core.classes("nixl") == Refusal("PD3132", "the transfer backend nixl")
 
 
 @pytest.mark.code("PD3144")

@@ -68,7 +68,7 @@ def test_our_connector_on_both_sides_is_the_core_whatever_carries_its_bytes() ->
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"backend": "mori"}, "rides on mooncake, nixl"),
+        ({"backend": "mori"}, "rides on mooncake"),
         ({"version": "0.5.22"}, "made for 0.5.23"),
         ({"settings": {"dcp": 2}}, "decode context parallelism 2 → 2"),
         ({"parts": lambda tp: (kv(tp, range(4)), state("dsa_tail", tp, range(4)))}, "dsa_tail"),

@@ -1,12 +1,12 @@
 """Putting a core into a rank of SGLang: what of its settings the core does not know, its memory, its fabric, its peer.
 
-Over Mooncake the core uses the engine's own session and the memory that the engine registered there; over NIXL an agent
-of its own, with which that memory is registered once more. Whatever fails here leaves the engine without the core.
+The core uses the engine's own session of Mooncake and the memory that the engine registered there. Whatever fails here
+leaves the engine without the core.
 """
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -94,26 +94,13 @@ def options_of(manager: Any, role: Role, environ: Mapping[str, str] = os.environ
     )
 
 
-def mooncake(manager: Any, _: Sequence[Region]) -> Fabric:
+def mooncake(manager: Any) -> Fabric:
     """The engine's own session."""
     from pdctl_transfer.fabric.mooncake import MooncakeFabric
 
     engine, held = manager.engine, manager._registerable_regions()
     tcp = protocol_of(os.environ) == "tcp"
     return MooncakeFabric.adopt(engine.engine, engine.session_id, held, "tcp" if tcp else "rdma")
-
-
-def nixl(_: Any, regions: Sequence[Region]) -> Fabric:
-    """An agent of the core's: the engine's sends its metadata to its peers before the core has memory to register."""
-    from pdctl_transfer.fabric.nixl import NixlFabric
-
-    fabric = NixlFabric("tcp" if os.environ.get("UCX_TLS", "").startswith("tcp") else "any")
-    for base, nbytes in dict.fromkeys((region.base, region.nbytes) for region in regions if region.nbytes):
-        fabric.register(base, nbytes)
-    return fabric
-
-
-FABRICS: Final[Mapping[str, Callable[[Any, Sequence[Region]], Fabric]]] = {"mooncake": mooncake, "nixl": nixl}
 
 
 def attach(manager: Any, queue: Any, manifest: Manifest, ways: Ways, address: str) -> None:
@@ -138,7 +125,7 @@ def attach(manager: Any, queue: Any, manifest: Manifest, ways: Ways, address: st
         copier = TorchCopier(regions)
 
     def make() -> PrefillPeer | DecodePeer:
-        fabric = FABRICS[manifest.transfer.backend](manager, regions)
+        fabric = mooncake(manager)
         if registry is None:
             return DecodePeer(manifest, rank, regions, fabric, given, check=core_check, copier=copier)
         return PrefillPeer(
@@ -150,7 +137,7 @@ def attach(manager: Any, queue: Any, manifest: Manifest, ways: Ways, address: st
     kinds = [_word(kind) for kind in args.state_types]
     later_stage = role == "prefill" and rank.pp > 0  # of which SGLang asks nothing: the first stage asks for all
     manager.core = CoreRank(make, kinds, rows, args.page_size, watched=later_stage)
-    if role == "prefill" and manifest.transfer.backend == "mooncake":
+    if role == "prefill":
         manager.core.pages = Pages(copier, manager.engine.register)
     log.warning("pdctl plugin: the core is in this %s rank %s, with %d regions", role, rank, len(regions))
 

@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple
 from pdctl_transfer.plugins import sglang_shape, sglang_slices
 from pdctl_transfer.plugins.core import wanted
 from pdctl_transfer.plugins.peer import Refusal
-from pdctl_transfer.plugins.sglang_manager import Manager, PausingManager
+from pdctl_transfer.plugins.sglang_manager import Manager
 from pdctl_transfer.plugins.sglang_receiver import Receiver
 from pdctl_transfer.plugins.sglang_sender import Sender
 from pdctl_transfer.plugins.sglang_slices import SlicingManager
 
 log = logging.getLogger("pdctl")
 
-BACKENDS: Final = {"mooncake": "Mooncake", "nixl": "Nixl"}
+BACKENDS: Final = {"mooncake": "Mooncake"}
 """Of which the core knows the classes, and how their names begin."""
 
 
@@ -43,7 +43,7 @@ def classes(backend: str) -> Classes | Refusal:
         return Refusal("PD3131", f"{faults[0]}{more}")
     conn = importlib.import_module(f"sglang.srt.disaggregation.{backend}.conn")
     theirs = [getattr(conn, f"{BACKENDS[backend]}KV{end}") for end in ("Manager", "Sender", "Receiver")]
-    manager = {"mooncake": SlicingManager if sglang_slices.usable() else PausingManager}.get(backend, Manager)
+    manager = SlicingManager if sglang_slices.usable() else Manager
     ours: tuple[type, ...] = (manager, Sender, Receiver)
     return Classes(*(type(f"Pdctl{base.__name__}", (our, base), {}) for our, base in zip(ours, theirs, strict=True)))
 

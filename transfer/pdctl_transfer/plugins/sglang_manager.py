@@ -141,10 +141,6 @@ class Manager(EngineManager):
         if self.ways is not None:
             self.ways.forget(failed_bootstrap_addr)
 
-
-class PausingManager(Manager):
-    """The same, of a backend that gives its registrations back while the engine's memory is away."""
-
     def register_buffer_to_engine(self) -> None:
         """At the start, and when the engine has its memory again."""
         super().register_buffer_to_engine()

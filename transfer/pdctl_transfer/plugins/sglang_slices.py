@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pdctl_transfer.plugins import sglang_shape
 from pdctl_transfer.plugins.guard import guarded
-from pdctl_transfer.plugins.sglang_manager import PausingManager
+from pdctl_transfer.plugins.sglang_manager import Manager
 from pdctl_transfer.session.bytes.copier import Copier
 from pdctl_transfer.session.bytes.copying import Buffer
 from pdctl_transfer.session.bytes.packing import Copy, Segment, Strip, id_runs
@@ -100,7 +100,7 @@ class Pages:
         return self._scratch
 
 
-class SlicingManager(PausingManager):
+class SlicingManager(Manager):
     """Mooncake's manager: the engine's own way to a decode engine without a core takes whole pages, where it can."""
 
     def send_kvcache_slice(

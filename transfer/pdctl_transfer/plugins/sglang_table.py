@@ -117,11 +117,6 @@ OF_BACKENDS: Final[Mapping[str, tuple[Shape, ...]]] = {
         Shape("sglang.srt.disaggregation.mooncake.conn", "MooncakeKVSender"),
         Shape("sglang.srt.disaggregation.mooncake.conn", "MooncakeKVReceiver"),
     ),
-    "nixl": (
-        Shape("sglang.srt.disaggregation.nixl.conn", "NixlKVManager"),
-        Shape("sglang.srt.disaggregation.nixl.conn", "NixlKVSender"),
-        Shape("sglang.srt.disaggregation.nixl.conn", "NixlKVReceiver"),
-    ),
 }
 
 SLICES: Final[tuple[Shape, ...]] = (
@@ -189,7 +184,7 @@ ATTRIBUTES: Final = (
 )
 """Of a manager."""
 
-OF_MANAGERS: Final[Mapping[str, Names]] = {"mooncake": ("engine.engine", "engine.session_id"), "nixl": ()}
+OF_MANAGERS: Final[Mapping[str, Names]] = {"mooncake": ("engine.engine", "engine.session_id")}
 """Of one backend's."""
 
 KV_ARGS: Final = (

@@ -1,7 +1,7 @@
 """PD1061: what the transfer core does not carry inside an engine, where it is asked to.
 
 Context parallelism puts other tokens on each rank, which no layout says. `dsa_tail` is addressed by parts of a row, not
-by items. Inside SGLang the core rides on the engine's own Mooncake, or beside its NIXL. It hooks the release that it
+by items. Inside SGLang the core rides on the engine's own Mooncake. It hooks the release that it
 was made for.
 """
 
@@ -36,7 +36,7 @@ CARRIED: Final[Mapping[str, frozenset[str]]] = {"sglang": KINDS, "vllm": frozens
 #: Types whose blocks in vLLM hold more than values, or another number of them.
 PACKED: Final = frozenset({"nvfp4", "fp8_ds_mla"})
 #: The transfer backends that it can ride on inside an engine.
-RIDES: Final[Mapping[str, frozenset[str]]] = {"sglang": frozenset({"mooncake", "nixl"})}
+RIDES: Final[Mapping[str, frozenset[str]]] = {"sglang": frozenset({"mooncake"})}
 #: The release of each engine whose functions it hooks, or whose connector interface it fills.
 READ: Final[Mapping[str, str]] = {"sglang": "0.5.23", "vllm": "0.32.0"}
 
