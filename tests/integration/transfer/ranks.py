@@ -125,8 +125,8 @@ class Host:
         for rank in spec.ranks:
             buffers = self.buffers[rank] = self.buffers_class(spec.manifest, rank, spec.items)
             fabric = self.fabric_for(buffers)
-            for array in buffers.arrays:
-                fabric.register(array.ctypes.data, array.nbytes)
+            for region in buffers.regions():
+                fabric.register(region.base, region.nbytes)
             self.fabrics.append(fabric)
             used = Slow(fabric, spec.slow_s) if spec.slow_s else fabric
             if spec.manifest.role == "prefill":
@@ -153,12 +153,19 @@ class Host:
     def observed(self) -> set[str]:
         return {fabric.observed_transport() for fabric in self.fabrics}
 
-    def send(self, room: int, indices: dict[str, list[int]], metadata: bytes = b"m", fill: bool = True) -> None:
+    def send(
+        self, room: int, indices: dict[str, list[int]], metadata: bytes = b"m", fill: bool = True, parts: int = 1
+    ) -> None:
+        """In so many installments: pages come in each, the rest with the last."""
+        cuts = [len(indices["kv"]) * n // parts for n in range(parts + 1)]
+        paged = [kind for kind in ("kv", "qsa_compressed") if kind in indices]
         for rank, peer in self.peers.items():
             if fill:
                 self.buffers[rank].fill(room, indices)
             handle = peer.open(room)
-            handle.send(indices, metadata)
+            for start, stop in itertools.pairwise(cuts[:-1]):
+                handle.send({kind: indices[kind][start:stop] for kind in paged}, last=False)
+            handle.send({**indices, **{kind: indices[kind][cuts[-2] :] for kind in paged}}, metadata)
             self.handles.setdefault(room, {})[rank] = handle
 
     def open(self, room: int, at: Any = None, indices: dict[str, list[int]] | None = None) -> None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pdctl_transfer.session import Options
 from tests.integration.transfer.ranks import OPTIONS, Host, Process, Spec, indices, pair
 from tests.integration.transfer.trend import FEWEST, leak, steady
-from tests.unit.transfer_session.world import manifest, ranks
+from tests.unit.transfer_session.world import manifest, ranks, spaced
 
 IN_FLIGHT = 16
 PAGES = 16
@@ -80,7 +80,10 @@ class Report:
 
 
 class Soaker(Host):
-    """A side that keeps its own slots of items, so that requests in flight do not share any."""
+    """A side that keeps its own slots of items, so that requests in flight do not share any. They lie apart, and are
+    sent in up to three installments."""
+
+    buffers_class = spaced(gap=24)
 
     def batch(self, rooms: list[Room], at: Any) -> None:
         """Open rooms; prefill sends them too."""
@@ -91,7 +94,7 @@ class Soaker(Host):
                 self.paint(ids, 0xCC)
                 self.open(room, at, ids)
             else:
-                self.send(room, ids)
+                self.send(room, ids, parts=1 + room % 3)
 
     def finish(self, rooms: list[Room]) -> list[tuple[str, str, str]]:
         """State, code and what is wrong for each; waits until its buffers are reusable."""
