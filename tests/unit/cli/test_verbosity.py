@@ -11,7 +11,17 @@ from pdctl.cli import app
 from pdctl.cli.verbosity import QUIET, USUAL, VERBOSE, level
 
 ROOT = Path(__file__).parents[3]
-ELSEWHERE = {"PATH", "TERM", "PDCTL_API_KEY", "PDCTL_CONTROL_KEY", "PDCTL_CORE", "MC_TCP_LANES_PER_PEER"}
+ELSEWHERE = {
+    "PATH",
+    "TERM",
+    "PDCTL_API_KEY",
+    "PDCTL_CONTROL_KEY",
+    "PDCTL_CORE",
+    "PDCTL_CORE_OPTIONS",
+    "MC_TCP_LANES_PER_PEER",
+    "MC_FORCE_TCP",
+    "MOONCAKE_PROTOCOL",
+}
 """Read, and the system's own business, or how `up` hands over what the fleet file names."""
 
 
@@ -90,7 +100,7 @@ def _names(node: ast.expr, tree: ast.Module) -> Iterator[str]:
             yield from ("PDCTL_SGLANG_PYTHON", "PDCTL_VLLM_PYTHON", "PDCTL_VLLM_ASCEND_PYTHON")
         case ast.Name(id=name) if name.islower():
             return  # a name that the fleet file gives: `api_key_env`
-        case ast.Name(id=name):
+        case ast.Name(id=name) | ast.Attribute(attr=name):
             constant = re.compile(rf'^{name}(?:: Final(?:\[str\])?)? = "(\w+)"', re.MULTILINE)
             found = {one for path in _sources() for one in constant.findall(path.read_text())}
             assert len(found) == 1, f"{name} is {found}"
