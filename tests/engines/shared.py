@@ -77,8 +77,8 @@ class Shared:
         for name in [name for name in self._running if name not in names]:
             if wanted + sum(ranks(kept[0]) for kept in self._running.values()) > self.most:
                 self.stop(name)
-        engine = adapter(self.engine)
-        engine.ship_core([instance.pool for instance in made.values()])  # once, before several threads do
+        if made:  # once, before several threads do
+            adapter(self.engine).ship_core([instance.pool for instance in made.values()])
         with ThreadPoolExecutor(len(missing) or 1) as pool:
             list(pool.map(self._start, made.values()))
         for name in names:  # last asked for, last to make room
