@@ -14,8 +14,7 @@ def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
 
     mode: less what the umask takes. Raises OSError, and leaves nothing half written.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.unlink(missing_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # another for each writer: threads have one pid
     try:
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
         with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor)
