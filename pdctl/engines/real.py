@@ -14,12 +14,14 @@ from pdctl.engines.base import Command, Instance, Need, Probe, Readiness, Unread
 from pdctl.engines.builtin_models import PREFIX, materialise
 from pdctl.engines.models import builtins_of, require_builtin
 from pdctl.engines.settled import Settled
-from pdctl.engines.words import interpreter, of_backend
+from pdctl.engines.words import interpreter, no_answer, of_backend
 from pdctl.errors import InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import code, environment
 
 PAIRED: Final = ("prefill", "decode")
+PARSED_S: Final = 300
+"""In which an engine must have parsed the command lines of its pools: it imports much first."""
 _SYSTEM: Final = "apt-get install libibverbs1 libnuma1 libcurl4"
 _LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "mooncake": ("libibverbs.so.1", "libnuma.so.1", "libcurl.so.4"),
@@ -116,20 +118,13 @@ class RealEngine(Struct, frozen=True, kw_only=True):
     def validate(self, instances: Sequence[Instance]) -> None:
         """Let the installed engine parse all command lines, in one process an environment.
 
-        Raises InputError (PD3103) with the parser's own words for the first that it refuses.
+        Raises InputError (PD3103) with the parser's own words for the first that it refuses, GateError (PD0056) where
+        there is no answer in time.
         """
         for python in sorted({interpreter(one.pool, self.name) for one in instances}):
             mine = [one for one in instances if interpreter(one.pool, self.name) == python]
             commands = [self.command(one) for one in mine]
-            done = subprocess.run(
-                code(python, self.parser),
-                input=json.dumps([command.argv[self.skipped_words :] for command in commands]),
-                env=environment(os.environ, commands[0].env, {"PDCTL_PLUGIN": "off"}),
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
+            done = self._parsed(python, commands)
             if done.returncode:
                 seen = [line for line in done.stdout.split() if line.isdigit()]
                 pool = mine[int(seen[-1]) if seen else 0].pool
@@ -138,3 +133,17 @@ class RealEngine(Struct, frozen=True, kw_only=True):
                 message = f"{self.name} refuses its flags: {reason}"
                 hint = "`pdctl up --plan` shows the command line; the engine's --help what it takes"
                 raise InputError(message, where=f"{pool.key}.args", code="PD3103", hint=hint)
+
+    def _parsed(self, python: str, commands: Sequence[Command]) -> "subprocess.CompletedProcess[str]":
+        try:
+            return subprocess.run(
+                code(python, self.parser),
+                input=json.dumps([command.argv[self.skipped_words :] for command in commands]),
+                env=environment(os.environ, commands[0].env, {"PDCTL_PLUGIN": "off"}),
+                capture_output=True,
+                text=True,
+                timeout=PARSED_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise no_answer(python, f"whether {self.name} takes its flags", PARSED_S) from error

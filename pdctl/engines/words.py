@@ -8,7 +8,7 @@ from pdctl.engines.base import Instance, Unread, python_of
 from pdctl.engines.builtin_models import PREFIX, folder_of, is_builtin
 from pdctl.engines.cache import cache_root
 from pdctl.engines.shipping import core_file
-from pdctl.errors import InputError
+from pdctl.errors import GateError, InputError
 from pdctl.fleet.model import Fleet, Pool
 from pdctl.python import search_path
 
@@ -113,3 +113,9 @@ def last_stage(log: str, stages: Sequence[tuple[str, str]], fatal: Sequence[str]
         if place >= 0 and (reached is None or place > reached[0]):
             reached = (place, meaning)
     return reached[1] if reached else None
+
+
+def no_answer(python: str, what: str, seconds: float) -> GateError:
+    """PD0056: an environment's interpreter did not say in time what it was asked, so that is not known."""
+    hint = f"run `{python} -c pass`: its file system or the machine may be too slow"
+    return GateError(f"{python} did not say within {seconds:g} s {what}", code="PD0056", hint=hint)

@@ -6,18 +6,23 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
+from typing import Final
 
 from pdctl.check.exposed import exposed
 from pdctl.engines.base import Need
 from pdctl.engines.builtin_models import PREFIX
 from pdctl.engines.models import is_there, missing
 from pdctl.engines.refusals import refuse
+from pdctl.engines.words import no_answer
 from pdctl.errors import ConfigError, FindingsError, GateError, InputError
 from pdctl.launch.base import Unit
 from pdctl.python import code, environment
 from pdctl.up.context import Bringup
 from pdctl.up.plan import located
 from pdctl.up.ports import is_free, owner
+
+ANSWER_S: Final = 30
+"""In which an interpreter must say whether it has a package."""
 
 
 def preflight(run: Bringup) -> str:
@@ -52,7 +57,8 @@ def needs_of(run: Bringup) -> Iterator[Need]:
 def check_needs(needs: Iterable[Need], model_line: str | None = None) -> int:
     """How many needs are met. `model_line`: where the file names the model.
 
-    Raises InputError: PD0011 a model, PD0012 a package, PD0013 a library.
+    Raises InputError: PD0011 a model, PD0012 a package, PD0013 a library; GateError PD0056 where an interpreter does
+    not say in time whether it has a package.
     """
     wanted = list(needs)
     for need in wanted:
@@ -76,10 +82,12 @@ def _importable(package: str, python: str) -> bool:
     script = f"import importlib.util; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
         status = subprocess.run(
-            code(python, script), env=environment(os.environ), capture_output=True, check=False, timeout=30
+            code(python, script), env=environment(os.environ), capture_output=True, check=False, timeout=ANSWER_S
         ).returncode
     except OSError:
         return False
+    except subprocess.TimeoutExpired as error:
+        raise no_answer(python, f"whether {package} is installed", ANSWER_S) from error
     return status == 0
 
 

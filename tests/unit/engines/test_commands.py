@@ -16,7 +16,7 @@ from pdctl.engines.base import Command, Instance
 from pdctl.engines.sglang import adapter as sglang
 from pdctl.engines.sglang.stages import stage as sglang_stage
 from pdctl.engines.vllm.stages import stage as vllm_stage
-from pdctl.errors import InputError
+from pdctl.errors import GateError, InputError
 from pdctl.fleet import LoadedFleet, parse_fleet
 from pdctl.up.plan import make_plan
 
@@ -133,6 +133,17 @@ def test_what_the_engines_parser_refuses_names_the_pool(monkeypatch: pytest.Monk
         engine.validate([instance(loaded, "prefill"), instance(loaded, "decode")])
     assert (caught.value.code, caught.value.where) == ("PD3103", "decode.args")
     engine.validate([instance(loaded, "prefill")])
+
+
+@pytest.mark.code("PD0056")
+def test_a_parser_that_does_not_answer_in_time_is_named_with_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PDCTL_SGLANG_PYTHON", sys.executable)
+    monkeypatch.setattr("pdctl.engines.real.PARSED_S", 0.2)
+    engine = structs.replace(sglang.ADAPTER, parser="import time; time.sleep(60)")
+    with pytest.raises(GateError) as caught:
+        engine.validate([instance(fleet("sglang"), "prefill")])
+    assert caught.value.code == "PD0056"
+    assert caught.value.message == f"{sys.executable} did not say within 0.2 s whether sglang takes its flags"
 
 
 @pytest.mark.code("PD3104")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pdctl.engines.base import Need
-from pdctl.errors import FindingsError, InputError
+from pdctl.errors import FindingsError, GateError, InputError
 from pdctl.fleet import parse_fleet
 from pdctl.launch.local import LocalLauncher
 from pdctl.up.context import Bringup, Silent
@@ -45,6 +45,20 @@ def test_a_missing_package_is_named_with_its_interpreter_and_remedy(python: str)
     error = refused(Need("package", "no_such_package.inside", "pip install it", python))
     assert (error.code, error.hint) == ("PD0012", "pip install it")
     assert error.message == f"no_such_package.inside is not installed for {python}"
+
+
+@pytest.mark.code("PD0056")
+def test_an_interpreter_that_does_not_answer_in_time_is_named_and_its_package_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("pdctl.up.preflight.ANSWER_S", 0.2)
+    with pytest.raises(GateError) as caught:
+        check_needs([Need("package", "sglang", "pip install it", str(python))])
+    assert (caught.value.code, caught.value.exit_code) == ("PD0056", 3)
+    assert caught.value.message == f"{python} did not say within 0.2 s whether sglang is installed"
 
 
 @pytest.mark.code("PD0013")
