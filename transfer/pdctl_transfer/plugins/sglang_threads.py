@@ -1,4 +1,4 @@
-"""The two threads that a rank of SGLang may need beside its scheduler; each starts with its first use."""
+"""The two threads that a rank of SGLang may need beside its scheduler; each is there while it has something to do."""
 
 import threading
 import time
@@ -8,6 +8,8 @@ from typing import Final
 
 PAUSE_S: Final = 0.002
 """Between two looks at the requests that are watched: a loop of a scheduler that is idle takes as long."""
+LINGER_S: Final = 1.0
+"""A thread that waits for the device is kept for so long after its last call."""
 
 
 class Behind:
@@ -16,16 +18,16 @@ class Behind:
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
         self._some = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._runs = False
 
     def call(self, function: Callable[[], None], *, waits: bool) -> None:
         """After those before. At once where none is left, and this one does not wait."""
         with self._some:
             if waits or self._calls:
                 self._calls.append(function)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="pdctl-behind", daemon=True)
-                    self._thread.start()
+                if not self._runs:
+                    self._runs = True
+                    threading.Thread(target=self._run, name="pdctl-behind", daemon=True).start()
                 self._some.notify()
                 return
         function()
@@ -33,8 +35,9 @@ class Behind:
     def _run(self) -> None:
         while True:
             with self._some:
-                while not self._calls:
-                    self._some.wait()
+                if not self._some.wait_for(lambda: self._calls, LINGER_S):
+                    self._runs = False
+                    return
                 function = self._calls[0]
             function()
             with self._some:
@@ -47,25 +50,25 @@ class Watch:
 
     def __init__(self) -> None:
         self._looks: list[Callable[[], bool]] = []
-        self._some = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._runs = False
 
     def add(self, look: Callable[[], bool]) -> None:
         """From now on."""
-        with self._some:
+        with self._lock:
             self._looks.append(look)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pdctl-watch", daemon=True)
-                self._thread.start()
-            self._some.notify()
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name="pdctl-watch", daemon=True).start()
 
     def _run(self) -> None:
         while True:
-            with self._some:
-                while not self._looks:
-                    self._some.wait()
+            with self._lock:
                 looks = list(self._looks)
+                if not looks:
+                    self._runs = False
+                    return
             over = {look for look in looks if not look()}
-            with self._some:
+            with self._lock:
                 self._looks = [look for look in self._looks if look not in over]
             time.sleep(PAUSE_S)
