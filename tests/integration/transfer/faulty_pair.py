@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from pdctl_transfer.fabric.mooncake import MooncakeFabric
+from pdctl_transfer.plugins.sglang_aux import Rows
+from pdctl_transfer.plugins.sglang_manager import CoreRank
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Region, Registry
 from tests.bench.shape import Role, Shape, manifest
 
@@ -30,18 +32,23 @@ def memory(role: Role, tp: int) -> tuple[Any, list[Any]]:
     return fabric, regions
 
 
-def once(prefill: Any, decodes: list[Any], registry: tuple[str, int], room: int) -> dict[str, Any]:
-    """How one request ends on both sides, and after how long."""
-    began = time.monotonic()
+def once(prefill: CoreRank, decodes: list[Any], registry: tuple[str, int], room: int) -> dict[str, Any]:
+    """How one request ends on both sides, and after how long; where prefill's half raises, on decode alone."""
+    began, raised = time.monotonic(), {}
+    handles: list[Any] = []
     try:
-        handle = prefill.open(room)
-        asked = [decode.open(room, registry, {"kv": [1, 2, 3]}) for decode in decodes]
-        handle.send({"kv": [4, 5, 6]})
-        ends = [one.wait(30) for one in (handle, *asked)]
+        handles.append(prefill.expect(room))
     except Exception as defect:  # noqa: BLE001  whatever the fault raises is what is asked
+        raised["raised"] = type(defect).__name__
+    try:
+        asked = [decode.open(room, registry, {"kv": [1, 2, 3]}) for decode in decodes]
+    except Exception as defect:  # noqa: BLE001  the same
         return {"raised": type(defect).__name__}
-    codes = sorted({one.failure.code for one in (handle, *asked) if one.failure})
-    return {"ends": ends, "codes": codes, "seconds": time.monotonic() - began}
+    for handle in handles:
+        handle.send({"kv": [4, 5, 6]})
+    ends = [one.wait(30) for one in (*handles, *asked)]
+    codes = sorted({one.failure.code for one in (*handles, *asked) if one.failure})
+    return {"ends": ends, "codes": codes, "seconds": time.monotonic() - began, **raised}
 
 
 def main(folder: Path, faults: list[str]) -> None:
@@ -49,9 +56,10 @@ def main(folder: Path, faults: list[str]) -> None:
     options, registry = Options(verify="full"), Registry()
     at = "127.0.0.1", registry.port
     fabric, regions = memory("prefill", 1)
-    prefill = PrefillPeer(
+    peer = PrefillPeer(
         manifest("prefill", Shape(1, items=ITEMS, page=16)), Rank(0, 0), regions, fabric, registry=at, options=options
     )
+    prefill = CoreRank(lambda: peer, (), Rows([], [], []), 16)  # as an engine's sender has it
     decodes = []
     for tp in range(2):
         fabric, regions = memory("decode", 2)

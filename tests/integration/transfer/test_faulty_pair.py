@@ -46,5 +46,12 @@ def test_what_the_engine_calls_raises(said: list[dict[str, Any]]) -> None:
     assert [found["raised"] for found in said[5:7]] == ["Defect", "Defect"]
 
 
+@pytest.mark.code("PD3140")
+def test_decode_hears_at_once_of_a_room_that_prefill_could_not_open(said: list[dict[str, Any]]) -> None:
+    """It would wait `bootstrap_s`, a minute, for a room that never opens."""
+    assert (said[5]["codes"], said[5]["ends"]) == (["PD3140"], ["failed"] * 2)
+    assert said[5]["seconds"] < 10
+
+
 def test_without_a_fault_all_is_well_before_and_after(said: list[dict[str, Any]]) -> None:
     assert [found["ends"] for found in (said[0], said[-1])] == [["confirmed"] * 3] * 2

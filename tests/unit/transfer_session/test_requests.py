@@ -218,6 +218,27 @@ def test_decode_that_needs_nothing_says_so_without_giving_ids(opened: str) -> No
         assert "cached" in sender.failure.cause
 
 
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_decode_hears_at_once_of_a_room_that_prefill_refuses_and_the_number_serves_again(asked: str) -> None:
+    with world(FAST) as w:
+        room, prefill, decoder = next(rooms), only(w.prefill)[0], only(w.decode)[0]
+        if asked == "before":
+            receiver = decoder.open(room, w.at, ids())
+            while not prefill._driver.machine.legs:
+                receiver.wait(0.01)
+        sender = prefill.refuse(room, "PD3140", "it broke")
+        assert over(sender) == ("failed", "PD3140", "prefill")
+        if asked == "after":
+            receiver = decoder.open(room, w.at, ids())
+        assert over(receiver) == ("failed", "PD3140", "prefill")
+        assert "it broke" in receiver.failure.cause
+        assert sender.wait_reusable(30)
+        assert receiver.wait_reusable(30)
+        again, asks = prefill.open(room), decoder.open(room, w.at, ids())
+        again.send(ids())
+        assert again.wait(10) == asks.wait(10) == "confirmed"
+
+
 @pytest.mark.code("PD4021")
 def test_prefill_hears_at_once_of_ids_that_cannot_be() -> None:
     with world(FAST) as w:

@@ -78,8 +78,18 @@ class CoreRank:
         return self._peer.telemetry if self._peer is not None else None
 
     def expect(self, room: int) -> SendHandle | None:
-        """Prefill: decode ranks may ask for this room. None while there is no peer."""
-        return self._peer.open(room) if isinstance(self._peer, PrefillPeer) else None
+        """Prefill: decode ranks may ask for this room. None while there is no peer.
+
+        Raises what the peer raises, once decode is to hear of it: it would wait for a room that never opens.
+        """
+        peer = self._peer
+        if not isinstance(peer, PrefillPeer):
+            return None
+        try:
+            return peer.open(room)
+        except Exception as defect:
+            peer.refuse(room, "PD3140", f"{type(defect).__name__}: {defect}")
+            raise
 
     def ask(
         self, room: int, registry: tuple[str, int], ids: Mapping[str, NDArray[np.int64]], prefix: int

@@ -70,6 +70,14 @@ class PrefillPeer:
 
     def open(self, room: int) -> SendHandle:
         """Expect decode ranks to ask for this room. A room that is open already fails at once (PD4023)."""
+        return self._begin(room, None)
+
+    def refuse(self, room: int, code: str, reason: str) -> SendHandle:
+        """Say that a room will not be served, for a reason of the prefill engine's: whoever asks for it hears so at
+        once, with this catalog code, and need not wait until `bootstrap_s` is over."""
+        return self._begin(room, Failure(code, f"room {room}: refused by the prefill engine: {reason}", "prefill"))
+
+    def _begin(self, room: int, fault: Failure | None) -> SendHandle:
         driver = self._driver
         handle = SendHandle(room, lambda _, failure: driver.abort(number, failure), lambda *sent: send(*sent))
         number = driver.adopt(handle)
@@ -77,7 +85,7 @@ class PrefillPeer:
         def send(sent: Sent, metadata: bytes) -> None:
             driver.post(on.Sent(time.monotonic(), number, sent, metadata, sent.last))
 
-        driver.begin(number, driver.open, room)
+        driver.begin(number, driver.open, room, fault)
         return handle
 
     def close(self, drain_s: float = 5.0) -> bool:
@@ -122,9 +130,9 @@ class _Prefill(Driver):
         record = say.Register(me.rank, host, self.listener.port, me.incarnation, me.encoded)
         self._registration: Registration = self.loop.ask(lambda: Registration(self.loop, registry, options, record))
 
-    def open(self, number: int, room: int) -> None:
-        """An engine opened a room. On the loop thread."""
-        self.tell(on.Opened(time.monotonic(), number, room, fallback_fault(self.me)))
+    def open(self, number: int, room: int, fault: Failure | None) -> None:
+        """An engine opened a room, or refuses it. On the loop thread."""
+        self.tell(on.Opened(time.monotonic(), number, room, fault or fallback_fault(self.me)))
 
     def retire(self) -> None:
         """Leave the registry; the listener stays for those who must hear how it ends."""
