@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 
 from pdctl_transfer.errors import TransferError
 from pdctl_transfer.layout.manifest import Component, Entry, Group, Manifest, Parallel
 from pdctl_transfer.plugins import sglang_attach, sglang_core, sglang_install, sglang_registry, sglang_shape
 from pdctl_transfer.plugins.judge import judge
 from pdctl_transfer.plugins.peer import Refusal
-from pdctl_transfer.plugins.sglang_attach import obstacle, options_of, regions_of
+from pdctl_transfer.plugins.sglang_attach import copier_of, obstacle, options_of, regions_of
 from pdctl_transfer.plugins.sglang_aux import Rows
 from pdctl_transfer.plugins.sglang_manager import Held
 from pdctl_transfer.plugins.sglang_registry import PATIENCE_S, Desk
@@ -23,6 +24,8 @@ from pdctl_transfer.plugins.sglang_table import ATTRIBUTES, KV_ARGS, Shape
 from pdctl_transfer.plugins.sglang_ways import Offer, Way, Ways, choose, core_refusal
 from pdctl_transfer.rules.core_limits import KINDS
 from pdctl_transfer.session import Rank
+from pdctl_transfer.session.bytes.copier import NumpyCopier
+from pdctl_transfer.session.bytes.tensors import torch_copier
 from pdctl_transfer.session.failure import Failure
 from tests.unit.engines.test_sglang_plugin import layout
 
@@ -227,8 +230,72 @@ def test_regions_stand_in_the_order_of_the_entries_and_an_empty_one_has_no_items
         state_data_lens=[[32], [8]],
         state_item_lens=[[32], [4]],
     )
-    found = [(one.base, one.items, one.item_len, one.where) for one in regions_of(args, "cuda:1")]
-    assert found == [(100, 4, 16, "cuda:1"), (200, 0, 0, "cuda:1"), (300, 1, 32, "cuda:1"), (400, 2, 4, "cuda:1")]
+    found = [(one.base, one.items, one.item_len) for one in regions_of(args)]
+    assert found == [(100, 4, 16), (200, 0, 0), (300, 1, 32), (400, 2, 4)]
+
+
+def pools() -> tuple[Any, Any, list[torch.Tensor]]:
+    """What an engine registered, its queue, and the tensors of the buffers: KV by layer, one of them not there, and
+    state with the layers one after the other in one tensor."""
+    k, v, state = torch.zeros(4, 16, dtype=torch.uint8), torch.zeros(4, 16, dtype=torch.uint8), torch.zeros(2, 3, 8)
+    layers = [state[0], state[1]]
+    args = SimpleNamespace(
+        kv_data_ptrs=[k.data_ptr(), v.data_ptr(), 0],
+        kv_data_lens=[64, 64, 0],
+        kv_item_lens=[16, 16, 0],
+        state_data_ptrs=[[layer.data_ptr() for layer in layers]],
+        state_data_lens=[[96, 96]],
+        state_item_lens=[[32, 32]],
+    )
+    mamba = SimpleNamespace(mamba_cache=SimpleNamespace(temporal=state))
+    scheduler = SimpleNamespace(
+        server_args=SimpleNamespace(device="cuda"), req_to_token_pool=SimpleNamespace(mamba_pool=mamba)
+    )
+    pool = SimpleNamespace(k_buffer=[k], v_buffer=[v])
+    return (
+        args,
+        SimpleNamespace(scheduler=scheduler, token_to_kv_pool=pool, draft_token_to_kv_pool=None),
+        [k, v, *layers],
+    )
+
+
+def test_torch_copies_on_a_device_in_the_tensors_of_the_engines_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their addresses alone torch would not know to which allocation they belong."""
+    args, queue, tensors = pools()
+    asked = []
+
+    def here(found: Any, regions: Any, device: str) -> Any:
+        asked.append(device)
+        return torch_copier(found, regions)  # as on a device, of tensors on the CPU
+
+    monkeypatch.setattr(sglang_attach, "copier_for", here)
+    copier: Any = copier_of(args, queue)
+    assert asked == ["cuda"]
+    assert copier.regions == tuple(regions_of(args))
+    held = [one for one in copier._bytes if one.numel()]
+    assert [one.data_ptr() for one in held] == [one.data_ptr() for one in tensors]
+    assert [one.untyped_storage().data_ptr() for one in held] == [one.untyped_storage().data_ptr() for one in tensors]
+
+
+@pytest.mark.code("PD2310")
+def test_a_buffer_that_is_no_tensors_of_the_engine_leaves_it_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    args, queue, _ = pools()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    with pytest.raises(TransferError, match="region 0 should lie on cuda:0, its tensor lies on cpu"):
+        copier_of(args, queue)
+    monkeypatch.setattr(sglang_attach, "copier_for", lambda found, regions, _: torch_copier(found, regions))
+    del queue.scheduler.req_to_token_pool
+    with pytest.raises(TransferError, match="no tensor holds region 3") as caught:
+        copier_of(args, queue)
+    assert caught.value.code == "PD2310"
+
+
+def test_on_the_cpu_numpy_copies() -> None:
+    args, queue, _ = pools()
+    queue.scheduler.server_args.device = "cpu"
+    copier = copier_of(args, queue)
+    assert isinstance(copier, NumpyCopier)
+    assert copier.regions == tuple(regions_of(args))
 
 
 def test_timeouts_are_the_engines_own_unless_the_operator_said_others() -> None:

@@ -19,14 +19,17 @@ from pdctl_transfer.plugins.sglang_aux import Rows
 from pdctl_transfer.plugins.sglang_manager import CoreRank
 from pdctl_transfer.plugins.sglang_slices import Pages
 from pdctl_transfer.plugins.sglang_ways import Ways, core_check
-from pdctl_transfer.region import CPU, Region
+from pdctl_transfer.region import Region
 from pdctl_transfer.rules.core_limits import KINDS
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank
 from pdctl_transfer.session.bytes.copier import Copier, default_copier
+from pdctl_transfer.session.bytes.tensors import copier_for
 
 log = logging.getLogger("pdctl")
 
 DEVICES: Final = frozenset({"cpu", "cuda"})
+POOLS: Final = ("token_to_kv_pool", "draft_token_to_kv_pool", "req_to_token_pool")
+"""Of a queue or its scheduler: what holds the tensors of KV, of a draft model's, and of recurrent state."""
 
 
 def obstacle(manager: Any, queue: Any, role: Role, backend: str) -> Refusal | None:
@@ -38,7 +41,7 @@ def obstacle(manager: Any, queue: Any, role: Role, backend: str) -> Refusal | No
     unknown = sorted({_word(kind) for kind in args.state_types} - KINDS)
     if unknown:
         return Refusal("PD3133", f"{', '.join(unknown)}: its indices are not ids of items, or it is new")
-    device = str(getattr(getattr(scheduler, "server_args", None), "device", None) or "cpu").partition(":")[0]
+    device = _device(scheduler)
     protocol = protocol_of(os.environ)
     for what, there in (
         ("context parallelism (--attn-cp-size)", manager.attn_cp_size > 1),
@@ -70,15 +73,27 @@ def protocol_of(environ: Mapping[str, str]) -> str:
     return "tcp" if environ.get("MC_FORCE_TCP") == "1" else environ.get("MOONCAKE_PROTOCOL", "rdma")
 
 
-def regions_of(args: Any, where: str) -> list[Region]:
-    """The registered buffers in the order of the manifest's entries."""
+def regions_of(args: Any) -> list[Region]:
+    """The registered buffers in the order of the manifest's entries. Where they lie is the copier's to say."""
     groups = [(args.kv_data_ptrs, args.kv_data_lens, args.kv_item_lens)]
     groups += zip(args.state_data_ptrs, args.state_data_lens, args.state_item_lens, strict=True)
     return [
-        Region(base, length // item if item else 0, item, where)
+        Region(base, length // item if item else 0, item)
         for bases, lengths, items in groups
         for base, length, item in zip(bases, lengths, items, strict=True)
     ]
+
+
+def copier_of(args: Any, queue: Any) -> Copier:
+    """What copies in this rank's memory; its `regions` say where that lies.
+
+    On a device that is torch, over the tensors of the engine's own pools. TransferError PD2310 where none of them holds
+    a buffer that the engine has registered.
+    """
+    regions = regions_of(args)
+    owners = (queue, queue.scheduler)
+    pools = [held for owner in owners for name in POOLS if (held := getattr(owner, name, None)) is not None]
+    return copier_for(pools, regions, _device(queue.scheduler)) or default_copier(regions)
 
 
 def options_of(manager: Any, role: Role, environ: Mapping[str, str] = os.environ) -> Options:
@@ -111,18 +126,9 @@ def attach(manager: Any, queue: Any, manifest: Manifest, ways: Ways, address: st
     args, role = manager.kv_args, manifest.role
     given = options_of(manager, role)
     rank = Rank(manager.pp_rank, manager.attn_tp_rank, manager.attn_dp_rank)
-    device = str(getattr(queue.scheduler.server_args, "device", "cpu")).partition(":")[0]
-    where = CPU if device == "cpu" else f"{device}:{args.gpu_id}"
-    regions = regions_of(args, where)
+    copier = copier_of(args, queue)
+    regions = copier.regions
     registry = sglang_registry.where(address) if role == "prefill" else None
-
-    copier: Copier
-    if where == CPU:
-        copier = default_copier(regions)
-    else:
-        from pdctl_transfer.session.bytes.torch_copier import TorchCopier
-
-        copier = TorchCopier(regions)
 
     def make() -> PrefillPeer | DecodePeer:
         fabric = mooncake(manager)
@@ -140,6 +146,11 @@ def attach(manager: Any, queue: Any, manifest: Manifest, ways: Ways, address: st
     if role == "prefill":
         manager.core.pages = Pages(copier, manager.engine.register)
     log.warning("pdctl plugin: the core is in this %s rank %s, with %d regions", role, rank, len(regions))
+
+
+def _device(scheduler: Any) -> str:
+    """Without a number: a rank's tensors are where its process's torch is."""
+    return str(getattr(getattr(scheduler, "server_args", None), "device", None) or "cpu").partition(":")[0]
 
 
 def _word(kind: Any) -> str:

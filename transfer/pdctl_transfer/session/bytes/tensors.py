@@ -85,9 +85,11 @@ def _parts(held: object) -> Iterable[Any]:
 
 
 def _bytes(storages: "dict[int, Tensor]", bases: list[int], number: int, region: Region) -> "Tensor":
-    """The region's bytes, of the storage that holds them."""
+    """The region's bytes, of the storage that holds them; none, of no storage, where it is empty."""
     import torch
 
+    if not region.nbytes:
+        return torch.empty(0, dtype=torch.uint8)
     at = bisect_right(bases, region.base) - 1
     tensor = storages[bases[at]] if at >= 0 else None
     storage = tensor.untyped_storage() if tensor is not None else None

@@ -193,7 +193,7 @@ class TorchCopier(Kept):
     def _region(self, number: int, tensors: "Sequence[Tensor] | None") -> "Tensor":
         region = self.regions[number]
         buffer = Buffer(region.base, region.nbytes, None)
-        if tensors is None:
+        if tensors is None or not buffer.nbytes:
             return self._flat(buffer)
         if len(tensors) != len(self.regions):
             raise TransferError(f"{len(tensors)} tensors for {len(self.regions)} regions", code="PD4022")
