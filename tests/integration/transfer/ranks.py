@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from pdctl_transfer.fabric.base import Blocks, Deadline, WriteResult, batches
 from pdctl_transfer.layout.manifest import Manifest
 from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Registry
+from tests.integration.transfer.trend import at_work
 from tests.unit.transfer_session.world import FAST, Buffers
 
 SPAWN = mp.get_context("spawn")
@@ -240,6 +241,7 @@ class Host:
         return {
             "rss_mib": resident >> 20,
             "threads": threading.active_count(),
+            "at_work": at_work(peer._driver.workers for peer in peers),
             "fds": sum(1 for _ in Path("/proc/self/fd").iterdir()),
             "rooms": sum(rooms_of(peer)[0] for peer in peers),
             "kept": sum(rooms_of(peer)[1] for peer in peers),

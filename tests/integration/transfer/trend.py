@@ -1,8 +1,11 @@
 """Whether a count that was sampled again and again grows without end, or only scatters."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+
+from pdctl_transfer.session.drive.workers import Workers
 
 FEWEST = 12
 """Samples below which nothing can be said of a trend."""
@@ -38,3 +41,19 @@ def steady(peaks: Sequence[Sequence[float]], samples: int) -> bool:
         return False
     values = np.asarray(peaks, float)
     return bool((values[-samples:].max(axis=0) <= values[:-samples].max(axis=0)).all())
+
+
+def at_work(pools: Iterable[Workers]) -> int:
+    """Threads of this process, but for those that wait in a pool for a job: these are no leak."""
+    return threading.active_count() - sum(waiting(pool) for pool in pools)
+
+
+def waiting(pool: Workers) -> int:
+    """Threads of a pool that wait for a job, as far as it may have so many.
+
+    A pool starts a thread when none is idle, and keeps it. So it grows for as long as the highest peak of an even load
+    is still to come, and again after a thread has ended with the job that was abandoned. That ends at its bound. The
+    thread of a job that never returns does not wait, from the first one on; one beyond the bound is none of these.
+    """
+    with pool._ready:
+        return min(pool._idle, pool._limit, sum(thread.is_alive() for thread in pool._threads))
