@@ -5,7 +5,7 @@ on painted memory, so are those of SGLang's `send_kvcache`, `send_kvcache_slice`
 memory is compared, to the last byte and with what lies beside. Both are held against the logical state, cut by a third
 hand.
 
-`make test` compares with answers recorded from SGLang, `make test-engines` asks the installed one again. To record
+`make test` compares with answers recorded from SGLang, `make test-engines-full` asks the installed one again. To record
 anew: `python -m tests.oracle.test_sglang_states`.
 """
 
@@ -162,6 +162,7 @@ def test_every_case_is_recorded_and_most_are_equal() -> None:
 
 
 @pytest.mark.engines
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_installed_sglang_still_moves_what_is_recorded() -> None:
     python = sglang_python()
