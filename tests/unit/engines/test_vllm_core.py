@@ -306,6 +306,23 @@ def test_a_room_that_cannot_be_opened_keeps_no_blocks(engine: Made, monkeypatch:
     assert prefill.step(taken=["q"])[0].sent == {"q"}
 
 
+def test_decode_hears_at_once_of_a_room_that_cannot_be_opened(engine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait a minute for a room that never opens."""
+    prefill, decode = engine("kv_producer", dense(1)), engine("kv_consumer", dense(1))
+    prefill.step()
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(prefill.workers[0]._peer, "open", broken)
+    params = handed(prefill, "p", TOKENS, [[7]])
+    prefill.step()
+    decode.scheduler.allocated(request("d", TOKENS, **params), [[1]], TOKENS)
+    failed: set[str] = set()
+    steps(until=lambda: bool(failed.update(decode.step()[0].failed) or failed))
+    assert decode.workers[0].counts.take()["codes"] == {"PD4042": 1}
+
+
 def test_what_cannot_be_sent_fails_at_once(engine: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     prefill = engine("kv_producer", dense(1))
     prefill.step()

@@ -183,7 +183,11 @@ class CoreWorker:
     def _send(self, request: str, send: Send) -> None:
         if not send.engine:  # else the engine's own connector says when its blocks are free
             self._unsent.add(request)
-        handle = self._peer.open(send.room)
+        try:
+            handle = self._peer.open(send.room)
+        except Exception as defect:  # decode would wait for a room that never opens
+            self._peer.refuse(send.room, "PD4042", f"{type(defect).__name__}: {defect}")
+            raise
         self._holds[request] = Holding(handle, send.engine)
         self._unsent.discard(request)
         begun = False
