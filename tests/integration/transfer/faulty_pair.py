@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from pdctl_transfer.fabric.mooncake import MooncakeFabric
 from pdctl_transfer.plugins.sglang_aux import Rows
 from pdctl_transfer.plugins.sglang_manager import CoreRank
-from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Region, Registry
+from pdctl_transfer.session import DecodePeer, Options, PrefillPeer, Rank, Region, Registry, SendHandle
 from tests.bench.shape import Role, Shape, manifest
 
 ITEMS, SLOW_S = 8, 1.5
@@ -32,22 +33,29 @@ def memory(role: Role, tp: int) -> tuple[Any, list[Any]]:
     return fabric, regions
 
 
-def once(prefill: CoreRank, decodes: list[Any], registry: tuple[str, int], room: int) -> dict[str, Any]:
-    """How one request ends on both sides, and after how long; where prefill's half raises, on decode alone."""
+def same(peer: DecodePeer) -> DecodePeer:
+    """It is made already."""
+    return peer
+
+
+def once(prefill: CoreRank, decodes: list[CoreRank], registry: tuple[str, int], room: int) -> dict[str, Any]:
+    """How one request ends on both sides, and after how long; of ranks whose half raises, on the others."""
     began, raised = time.monotonic(), {}
     handles: list[Any] = []
-    try:
-        handles.append(prefill.expect(room))
-    except Exception as defect:  # noqa: BLE001  whatever the fault raises is what is asked
-        raised["raised"] = type(defect).__name__
-    try:
-        asked = [decode.open(room, registry, {"kv": [1, 2, 3]}) for decode in decodes]
-    except Exception as defect:  # noqa: BLE001  the same
-        return {"raised": type(defect).__name__}
+    ids = np.array([1, 2, 3])
+    for half in (
+        lambda: prefill.expect(room),
+        *(partial(rank.ask, room, registry, {"kv": ids}, 0) for rank in decodes),
+    ):
+        try:
+            handles.append(half())
+        except Exception as defect:  # noqa: BLE001  whatever the fault raises is what is asked
+            raised["raised"] = type(defect).__name__
     for handle in handles:
-        handle.send({"kv": [4, 5, 6]})
-    ends = [one.wait(30) for one in (*handles, *asked)]
-    codes = sorted({one.failure.code for one in (*handles, *asked) if one.failure})
+        if isinstance(handle, SendHandle):
+            handle.send({"kv": [4, 5, 6]})
+    ends = [one.wait(30) for one in handles]
+    codes = sorted({one.failure.code for one in handles if one.failure})
     return {"ends": ends, "codes": codes, "seconds": time.monotonic() - began, **raised}
 
 
@@ -63,9 +71,8 @@ def main(folder: Path, faults: list[str]) -> None:
     decodes = []
     for tp in range(2):
         fabric, regions = memory("decode", 2)
-        decodes.append(
-            DecodePeer(manifest("decode", Shape(2, items=ITEMS, page=16)), Rank(0, tp), regions, fabric, options)
-        )
+        rank = DecodePeer(manifest("decode", Shape(2, items=ITEMS, page=16)), Rank(0, tp), regions, fabric, options)
+        decodes.append(CoreRank(partial(same, rank), (), Rows([], [], []), 16))
     for room, fault in enumerate(faults, 1):
         file = folder / fault
         file.write_text(str(SLOW_S))

@@ -53,5 +53,11 @@ def test_decode_hears_at_once_of_a_room_that_prefill_could_not_open(said: list[d
     assert said[5]["seconds"] < 10
 
 
+def test_prefill_hears_at_once_of_a_room_that_decode_could_not_ask_for(said: list[dict[str, Any]]) -> None:
+    """And so does the rank of decode that could: prefill fails the room for all."""
+    assert (said[6]["codes"], said[6]["ends"]) == (["PD3140"], ["failed"] * 2)
+    assert said[6]["seconds"] < 10
+
+
 def test_without_a_fault_all_is_well_before_and_after(said: list[dict[str, Any]]) -> None:
     assert [found["ends"] for found in (said[0], said[-1])] == [["confirmed"] * 3] * 2

@@ -239,6 +239,20 @@ def test_decode_hears_at_once_of_a_room_that_prefill_refuses_and_the_number_serv
         assert again.wait(10) == asks.wait(10) == "confirmed"
 
 
+def test_prefill_hears_at_once_of_a_room_that_decode_refuses_and_the_number_serves_again() -> None:
+    with world(FAST) as w:
+        room, prefill, decoder = next(rooms), only(w.prefill)[0], only(w.decode)[0]
+        sender = prefill.open(room)
+        receiver = decoder.refuse(room, w.at, "PD3140", "it broke")
+        assert over(receiver) == over(sender) == ("failed", "PD3140", "decode")
+        assert "it broke" in sender.failure.cause
+        assert sender.wait_reusable(30)
+        assert receiver.wait_reusable(30)
+        again, asks = prefill.open(room), decoder.open(room, w.at, ids())
+        again.send(ids())
+        assert again.wait(10) == asks.wait(10) == "confirmed"
+
+
 @pytest.mark.code("PD4021")
 def test_prefill_hears_at_once_of_ids_that_cannot_be() -> None:
     with world(FAST) as w:

@@ -94,13 +94,20 @@ class CoreRank:
     def ask(
         self, room: int, registry: tuple[str, int], ids: Mapping[str, NDArray[np.int64]], prefix: int
     ) -> ReceiveHandle:
-        """Decode: have a room written into these items, `prefix` tokens of which are here. TransferError PD3140."""
+        """Decode: have a room written into these items, `prefix` tokens of which are here. TransferError PD3140.
+
+        Raises what the peer raises, once prefill is to hear of it: it would wait for ids that never come.
+        """
         if not isinstance(self._peer, DecodePeer):
             raise TransferError("the engine has given its memory back", code="PD3140")
         pages, rest = divmod(prefix, self.page_size)
         if rest:
             raise TransferError(f"a prefix of {prefix} tokens ends within a page of {self.page_size}", code="PD3140")
-        handle = self._peer.open(room, registry, ids, skip={"kv": pages} if pages else None)  # type: ignore[arg-type]
+        try:
+            handle = self._peer.open(room, registry, ids, skip={"kv": pages} if pages else None)  # type: ignore[arg-type]
+        except Exception as defect:
+            self._peer.refuse(room, registry, "PD3140", f"{type(defect).__name__}: {defect}")
+            raise
         self.held.hold(room, handle)
         return handle
 

@@ -201,7 +201,11 @@ class CoreWorker:
     @guarded(None)
     def _load(self, request: str, load: Load) -> None:
         self._unasked.add(request)
-        self._loads[request] = self._peer.open(load.room, load.registry, load.ids, skip=load.skip)
+        try:
+            self._loads[request] = self._peer.open(load.room, load.registry, load.ids, skip=load.skip)
+        except Exception as defect:  # prefill would keep its blocks for ids that never come
+            self._peer.refuse(load.room, load.registry, "PD4042", f"{type(defect).__name__}: {defect}")
+            raise
         self._unasked.discard(request)
 
     @guarded(None)

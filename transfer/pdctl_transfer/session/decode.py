@@ -82,10 +82,18 @@ class DecodePeer:
     def decline(self, room: int, registry: Address, reason: str) -> ReceiveHandle:
         """Say that a room is not needed, which its prefill ranks hold open: all of it is here already, or it came
         another way. It ends there as withdrawn (PD4035), as no failure."""
+        return self._without(room, registry, Failure(WITHDRAWN, f"not needed by the decode engine: {reason}", "decode"))
+
+    def refuse(self, room: int, registry: Address, code: str, reason: str) -> ReceiveHandle:
+        """Say that a room cannot be asked for, for a reason of the decode engine's: its prefill ranks hear so at once,
+        with this catalog code, and need not wait until `bootstrap_s` is over."""
+        cause = f"room {room}: refused by the decode engine: {reason}"
+        return self._without(room, registry, Failure(code, cause, "decode"))
+
+    def _without(self, room: int, registry: Address, failure: Failure) -> ReceiveHandle:
         driver = self._driver
         handle = ReceiveHandle(room, lambda _, failure: driver.abort(number, failure))
         number = driver.adopt(handle)
-        failure = Failure(WITHDRAWN, f"not needed by the decode engine: {reason}", "decode")
         driver.begin(number, driver.decline, room, registry, failure)
         return handle
 
@@ -137,7 +145,7 @@ class _Decode(Driver):
         self.tell(on.Opened(time.monotonic(), number, room, fault, attempt, registry))
 
     def decline(self, number: int, room: int, registry: Address, failure: Failure) -> None:
-        """An engine opens a room only to say that it does not need it. On the loop thread."""
+        """An engine opens a room only to say that it does not ask for it, and why. On the loop thread."""
         attempt = os.urandom(8).hex()
         self._aims[(room, attempt)] = Aim({})
         self.tell(on.Opened(time.monotonic(), number, room, failure, attempt, registry))
