@@ -43,7 +43,7 @@ SGLANG_CHOICES: Sequence[Pair] = (
     Pair("auto at equal TP", "p1", "auto1", "engine"),
     Pair("decode on the engine's path", "p1", "d-engine", "engine", short=False),
     Pair("decode without the plugin", "p1", "off", "engine"),
-    Pair("prefill on the engine's path", "p-engine", "d1", "engine"),
+    Pair("prefill on the engine's path", "p-engine", "d1", "engine", short=False),
 )
 """Who takes which way, and that either one serves."""
 

@@ -11,6 +11,7 @@ from pdctl.engines.alike import NONE
 from pdctl.engines.answer import request
 from pdctl.engines.base import Instance
 from pdctl.engines.vllm.probe import FOR_PREFILL
+from pdctl_transfer.session import Options
 from tests.engines import core_pairs
 from tests.engines.core_pairs import AT_ONCE, TOKENS, Tokens
 from tests.engines.fleets import ROOT
@@ -91,15 +92,15 @@ def test_what_decodes_cache_holds_is_not_moved(vllm_dense: Shared) -> None:
     at_rest(vllm_dense, "p1", "d1", timeout=15)
 
 
-def test_a_request_that_decode_refuses_gives_prefill_its_blocks_back(vllm_dense: Shared) -> None:
-    """It never reaches the scheduler's queue: the room is declined."""
+@pytest.mark.full
+def test_blocks_of_a_request_that_decode_refuses_come_back_when_the_rooms_time_is_over(vllm_dense: Shared) -> None:
+    """Decode's HTTP server refuses it: neither its scheduler nor the core ever hears of the room."""
     prefill, decode = vllm_dense.ready("p1", "d1")
     prompt = core_pairs.fresh(300)
-    params = prefilled(prefill, prompt)
-    body = request(decode.served_name, prompt, 8100) | {"kv_transfer_params": params}
-    status, _ = http.request(f"{decode.url}/v1/completions", body=body)
+    body = request(decode.served_name, prompt, 8) | {"kv_transfer_params": prefilled(prefill, prompt)}
+    status, _ = http.request(f"{decode.url}/v1/completions", body=body | {"temperature": -1})
     assert status == 400
-    at_rest(vllm_dense, "p1", "d1", timeout=15)
+    at_rest(vllm_dense, "p1", "d1", timeout=Options().bootstrap_s + 30)
 
 
 def test_a_room_that_is_gone_is_an_error_and_never_an_answer(vllm_dense: Shared) -> None:
