@@ -74,8 +74,9 @@ def post_json(url: str, body: Any, deadline_s: float = 30.0, *, key: str | None 
     return decoded(url, *request(url, body=body, key=key, deadline_s=deadline_s))
 
 
-def answers(url: str, deadline_s: float = 1.0, *, key: str | None = None) -> bool:
-    """Whether a GET comes back with 200; its body is not read."""
+def answers(url: str, deadline_s: float = 2.5, *, key: str | None = None) -> bool:
+    """Whether a GET comes back with 200; its body is not read. SGLang's /health sends itself a request and looks
+    for its answer a second later, so a second is too short."""
     try:
         return request(url, key=key, deadline_s=deadline_s, limit_bytes=0)[0] == 200
     except Unreachable:
