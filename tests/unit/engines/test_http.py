@@ -163,3 +163,16 @@ def test_harm_costs_little_memory(hostiles: dict[str, int]) -> None:
     peaks = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines()}
     assert peaks.keys() == hostiles.keys()
     assert max(peaks.values()) < PEAK_KIB, peaks
+
+
+def test_health_that_takes_a_second_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's comes a second after it sent itself a request."""
+    given: list[float] = []
+
+    def request(url: str, *, key: str | None, deadline_s: float, limit_bytes: int) -> tuple[int, bytes]:
+        given.append(deadline_s)
+        return 200, b""
+
+    monkeypatch.setattr(http, "request", request)
+    assert http.answers("http://127.0.0.1:1/health")
+    assert given[0] > 1.5
