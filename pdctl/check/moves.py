@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from pdctl.fleet import LoadedFleet, Pool
 from pdctl.fleet.model import Core
+from pdctl_transfer.plugins.guard import OFF
 from pdctl_transfer.rules import Evidence
 
 STAGING: Final = "SGLANG_DISAGG_STAGING_BUFFER"
@@ -19,8 +20,6 @@ LIMITS: Final[tuple[str, ...]] = (
     "SGLANG_DISAGGREGATION_THREAD_POOL_SIZE",
     "SGLANG_DISAGGREGATION_QUEUE_SIZE",
 )
-OFF: Final = ("off", "0", "false", "no")
-"""What turns the plugin off, as it reads its variable."""
 
 
 class Moves(Struct, frozen=True):

@@ -8,6 +8,9 @@ from typing import ParamSpec, TypeVar
 
 log = logging.getLogger("pdctl")
 
+OFF = ("off", "0", "false", "no")
+"""What PDCTL_PLUGIN says to turn a plugin off."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
@@ -15,7 +18,7 @@ D = TypeVar("D")
 
 def enabled() -> bool:
     """False when the operator said PDCTL_PLUGIN=off."""
-    return os.environ.get("PDCTL_PLUGIN", "on").strip().lower() not in ("off", "0", "false", "no")
+    return os.environ.get("PDCTL_PLUGIN", "on").strip().lower() not in OFF
 
 
 def guarded(default: D) -> Callable[[Callable[P, R]], Callable[P, R | D]]:
