@@ -13,14 +13,14 @@ from pdctl.engines.base import Instance, Unread
 from pdctl.errors import FleetFileError
 from pdctl.fleet.loaded import LoadedFleet
 from pdctl.fleet.model import Fleet, Pool
+from pdctl_transfer.plugins.names import CORE as VARIABLE
+from pdctl_transfer.plugins.names import OPTIONS as OPTIONS
+from pdctl_transfer.plugins.names import SECRET as SECRET
+from pdctl_transfer.rules.pair import CORE_CONNECTOR
 
-VARIABLE: Final = "PDCTL_CORE"
-OPTIONS: Final = "PDCTL_CORE_OPTIONS"
-SECRET: Final = "PDCTL_TRANSFER_SECRET"
-"""In which sessions of the core take the secret that a fleet's engines share."""
 REGISTRY: Final = "registry"
 """The port at which decode ranks find prefill's, where the engine has none of its own for that."""
-CONNECTOR: Final = "PdctlConnector"
+CONNECTOR: Final = CORE_CONNECTOR
 MODULE: Final = "pdctl_transfer.plugins.vllm_core"
 SIDES: Final = ("prefill", "decode")
 

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from pdctl.fleet.names import NAME_PATTERN
+from pdctl_transfer.plugins.names import Core as Core
 
 Engine = Literal["reference", "sglang", "vllm", "vllm-ascend"]
-Core = Literal["engine", "pdctl", "auto"]
-"""Who carries the state: the engine's own transfer, the transfer core, or the core where the engine's is worse."""
 
 
 def _text(value: Any) -> Any:

@@ -5,19 +5,18 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec.structs import fields
 
 from pdctl_transfer.errors import TransferError
+from pdctl_transfer.plugins.names import CORE as CORE
+from pdctl_transfer.plugins.names import OPTIONS as OPTIONS
+from pdctl_transfer.plugins.names import SECRET as SECRET
+from pdctl_transfer.plugins.names import Core as Core
 from pdctl_transfer.session.options import Options
 
-Core = Literal["engine", "pdctl", "auto"]
-
-CORE: Final = "PDCTL_CORE"
-OPTIONS: Final = "PDCTL_CORE_OPTIONS"
-SECRET: Final = "PDCTL_TRANSFER_SECRET"
 MAY_BE_ZERO: Final = frozenset({"staging_bytes", "linger_s", "regain_s", "events"})
 
 log = logging.getLogger("pdctl")
